@@ -308,7 +308,7 @@ class Daemon:
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
-        self.manager.stopping = self.manager.services.storage.stopping = True
+        self.manager.services.storage.stopping = True
         if not self.succession.due:
             self.notifier.stopping()
             self._announcer.tell()
@@ -329,7 +329,7 @@ class Daemon:
                 await self._end_all("kill")
                 await self.manager.end_homeless()
         for session in self.manager:
-            session.shutdown.leave()
+            session.detach()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.settle()
             if self._tracing is not None:
@@ -342,10 +342,10 @@ class Daemon:
     async def _end_all(self, mode: str) -> None:
         async with trio.open_nursery() as nursery:
             for session in self.manager:
-                nursery.start_soon(session.shutdown.drain, mode)
+                nursery.start_soon(session.drain, mode)
 
     def _keeper_pids(self) -> set[int]:
-        return {pid for session in self.manager if (pid := session.keeper_pid()) is not None}
+        return {pid for session in self.manager if (pid := session.context.keeper_pid()) is not None}
 
     def _look(self) -> tuple[str, str]:
         """The state, and the line of `systemctl status`."""

@@ -47,7 +47,7 @@ async def reload(daemon: Daemon, *, dry_run: bool) -> list[Change]:
     async with daemon.reloading:
         _check_serving(daemon)
         config, backends = await _read(daemon)
-        async with daemon.manager.opening:  # no session of a backend that goes comes to be meanwhile
+        async with daemon.manager.opening.lock:  # no session of a backend that goes comes to be meanwhile
             _check_serving(daemon)
             _check_in_use(daemon.manager, config, "reload")
             found = _differences(daemon, config, backends)

@@ -84,8 +84,8 @@ class Storage:
                 self._trouble = trio.Event()
                 _log.warning("storage works again", refused=self._health.failures)
 
-    async def surely(self, action: Callable[[], T]) -> T:
-        """Do what must not be left out. While the disk refuses, it waits and tries again."""
+    async def with_retry(self, action: Callable[[], T]) -> T:
+        """Call `action`. While the disk refuses, wait and try again."""
         while True:
             try:
                 with self.watched():

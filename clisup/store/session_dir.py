@@ -8,12 +8,13 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from clisup.config.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
+from clisup.model.prompts.stored import StoredPrompt
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
@@ -203,15 +204,15 @@ class SessionDir:
     def _prompt(self, turn_id: str) -> str:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
 
-    def save_prompt(self, turn_id: str, prompt: dict[str, Any]) -> None:
+    def save_prompt(self, turn_id: str, prompt: StoredPrompt) -> None:
         """Make a prompt durable before the daemon accepts it."""
         make_private_dir(os.path.join(self.path, "prompts"))
         data = msgspec.json.encode(prompt)  # for 16 MiB the module `json` takes ten times as long
         write_atomic(self._prompt(turn_id), data + b"\n")
 
-    def load_prompt(self, turn_id: str) -> dict[str, Any] | None:
+    def load_prompt(self, turn_id: str) -> StoredPrompt | None:
         """Return an accepted prompt, or None if it is gone."""
-        return read_json(self._prompt(turn_id))
+        return cast("StoredPrompt | None", read_json(self._prompt(turn_id)))
 
     def drop_prompt(self, turn_id: str) -> None:
         """Remove the prompt of a finished turn: the CLI's own transcript has the prompt.

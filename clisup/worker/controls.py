@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from clisup.stream_json.frames import Frames
 from clisup.worker.permissions import MODES
-from clisup.worker.prompts import Prompt, PromptQueue
+from clisup.worker.prompts import Prompt, WorkerQueue
 from clisup.worker.turn import TurnContext
 
 __all__ = ["carry_out"]
@@ -18,7 +18,7 @@ class Controlled(Protocol):
     """Process that control requests change."""
 
     frames: Frames
-    queue: PromptQueue
+    queue: WorkerQueue
 
     @property
     def context(self) -> TurnContext:

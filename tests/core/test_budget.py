@@ -13,9 +13,9 @@ from clisup.model.sessions.budget import (
     Budget,
     Used,
     breach_of,
+    describe_budget,
     error_of,
     limits_of,
-    told,
     used_of,
 )
 from clisup.model.sessions.journal_time import lasted
@@ -82,8 +82,8 @@ def test_it_is_said_in_words(breach: Breach, words: str) -> None:
 
 
 def test_a_budget_is_told_with_what_was_used() -> None:
-    assert told(None, Used()) is None
-    assert told(Budget(tokens=5, usd=1.0), Used(usd=0.1 + 0.2, tokens=5, turns=1, wall_s=1.23456)) == {
+    assert describe_budget(None, Used()) is None
+    assert describe_budget(Budget(tokens=5, usd=1.0), Used(usd=0.1 + 0.2, tokens=5, turns=1, wall_s=1.23456)) == {
         "limit": {"usd": 1.0, "tokens": 5},
         "used": {"usd": 0.3, "tokens": 5, "turns": 1, "wall_s": 1.235, "unpriced": 0},
         "exhausted": "tokens",

@@ -58,6 +58,6 @@ async def test_a_run_that_is_over_is_gone_with_all_that_it_had(
         with trio.fail_after(30):
             await session.finished(turn)
     assert session.ledger.completed == TURNS
-    await session.shutdown.close(Actor(uid=0, pid=1))
+    await session.close(Actor(uid=0, pid=1))
     await trio.testing.wait_all_tasks_blocked(0.05)
     assert kept() - before == Counter()

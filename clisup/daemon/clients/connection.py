@@ -40,7 +40,7 @@ from clisup.wire.methods import METHODS
 from clisup.wire.models import Params
 
 if TYPE_CHECKING:
-    from clisup.daemon.tools.calls import ToolDesk
+    from clisup.daemon.tools.calls import SessionTools
 
 __all__ = ["Connection", "Handlers"]
 
@@ -65,8 +65,8 @@ class Connection:
         self._stream = stream
         self.peer = peer
         self.below = below  # what a CLI of ours started: the methods of a bridge are all that it may call
-        self.bridge: ToolDesk | None = None  # whose bridge it has proved to be
-        self.serves: set[ToolDesk] = set()
+        self.bridge: SessionTools | None = None  # whose bridge it has proved to be
+        self.serves: set[SessionTools] = set()
         self._heard: dict[str | int, Callable[[Answer], None]] = {}  # who waits for the answer to a request of ours
         self._asked = 0
         self._reading = True
@@ -119,8 +119,8 @@ class Connection:
             self._nursery = None
             for key in list(self.subscriptions):
                 self.unsubscribe(key)
-            for desk in self.serves:
-                desk.left(self)
+            for tools in self.serves:
+                tools.disconnected(self)
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:

@@ -129,8 +129,8 @@ def figures_of(daemon: Daemon) -> dict[str, Rows]:
         "clisup_turns_waiting": _one(slots.waiting),
         "clisup_turns_queued": _per_backend(daemon, lambda session: len(session.ledger.queue)),
         "clisup_turns_adopted": _one(manager.adopted),
-        "clisup_live_processes": _one(len(services.live)),
-        "clisup_live_processes_limit": _one(services.live.limit),
+        "clisup_live_processes": _one(len(daemon.manager.live)),
+        "clisup_live_processes_limit": _one(daemon.manager.live.limit),
         "clisup_approvals_open": _per_backend(daemon, lambda session: len(session.approvals.open)),
         **_accounts(services.accounts.describe()),
         "clisup_journal_sync_duration_seconds": [((), figures.synced)],
@@ -170,7 +170,7 @@ def _named(daemon: Daemon) -> set[str]:
 
 
 def _sessions(daemon: Daemon) -> Rows:
-    counts = Counter((session.spec.backend, str(session.seen_state)) for session in daemon.manager)
+    counts = Counter((session.spec.backend, str(session.visible_state)) for session in daemon.manager)
     names = sorted(_named(daemon))
     return [((name, str(state)), counts[name, str(state)]) for name in names for state in SessionState]
 

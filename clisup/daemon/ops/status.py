@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-from clisup.errors import WorldError
+from clisup.daemon.sessions.session import Session
 from clisup.host import clock
-from clisup.host.locks import lock_holder
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
-
-__all__ = ["keeper_pid_of", "summaries_of", "summary_of"]
+__all__ = ["summaries_of", "summary_of"]
 
 AT_ONCE = 100
 """Summaries in one step: some milliseconds."""
@@ -38,58 +33,38 @@ def summary_of(session: Session) -> dict[str, Any]:
     """A row of `session/list` and `daemon/status`."""
     run = session.run
     current, ledger = session.ledger.current, session.ledger
-    timers = run.guard.timers() if run else []
+    timers = run.watchdog.timers() if run else []
     keeper = run.keeper_pid if run else None
     last = ledger.last_event
     return {
         "session_id": session.id,
         "backend": session.spec.backend,
         "model": ledger.model or session.spec.model,
-        "state": str(session.seen_state),
+        "state": str(session.visible_state),
         "phase": run.tracker.phase if run else None,
         "turn_id": current.id if current else None,
         "native_session_id": ledger.native_session_id,
         "cwd": session.spec.cwd,
         "labels": session.spec.labels,
         "created_at": session.spec.created_at,
-        "pid": ledger.held.pid if ledger.held else None,
+        "pid": ledger.active_turn.pid if ledger.active_turn else None,
         "keeper_pid": keeper,
-        "rss_bytes": session.services.memory.of(keeper),
+        "rss_bytes": session.context.services.memory.of(keeper),
         "live": session.live is not None,
-        "idle_s": run.guard.idle_s if run else None,
+        "idle_s": run.watchdog.idle_s if run else None,
         "age_s": clock.age_of(session.spec.created_at),
         "turns": ledger.turns,
         "last_turn": ledger.last_turn,
-        "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
+        "held": held.describe() if ledger.queue and (held := session.gate.held()) else None,
         "approvals": len(session.approvals.open),
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
         "tokens": ledger.usage.model_dump(),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
-        "budget": session.budgets.told(),
+        "budget": session.budgets.describe(),
         "subscribers": session.recorder.followers,
         "first_seq": session.recorder.first_seq,
         "next_seq": session.recorder.next_seq,
         "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
         "next_timer": min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
     }
-
-
-def keeper_pid_of(session: Session) -> int | None:
-    """The keeper of the session's process, as it said in hello or, before that, on disk.
-
-    A disk that cannot be read must neither keep clients out nor let its CLI's tools in: the keeper's lock is asked then.
-    """
-    run = session.run
-    if run is not None and run.keeper_pid is not None:
-        return run.keeper_pid
-    if (current := session.ledger.held) is None:
-        return None
-    run_dir = session.dir.run(current.run)
-    try:
-        word = run_dir.start_record()  # written before its fork
-    except WorldError:
-        with suppress(OSError):
-            return lock_holder(run_dir.lock)
-        return None
-    return word.get("keeper_pid") if word else None

@@ -19,7 +19,7 @@ from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
 from clisup.host.process.tree_memory import tree_memory
 from clisup.model.lifecycle import SessionState
-from clisup.model.sessions.budget import limits_of, told, used_of
+from clisup.model.sessions.budget import describe_budget, limits_of, used_of
 from clisup.model.sessions.totals import totals_of
 from clisup.store.native_lines import native_parts, with_parts
 from clisup.store.session_dir import SessionDir, list_sessions
@@ -208,10 +208,10 @@ def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
         "cwd": spec.cwd,
         "labels": spec.labels,
         "created_at": spec.created_at,
-        "pid": ledger.held.pid if ledger.held and stored.keeper is not None else None,
+        "pid": ledger.active_turn.pid if ledger.active_turn and stored.keeper is not None else None,
         "keeper_pid": stored.keeper,
         "rss_bytes": memory.get(stored.keeper or 0) or None,
-        "live": bool(ledger.held and ledger.held.live and stored.keeper is not None),
+        "live": bool(ledger.active_turn and ledger.active_turn.live and stored.keeper is not None),
         "idle_s": since if current else None,
         "age_s": clock.age_of(spec.created_at),
         "turns": ledger.turns,
@@ -222,7 +222,7 @@ def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
         "tokens": ledger.usage.model_dump(),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
-        "budget": told(limits_of(spec.budget, ledger.budget), used_of(ledger)),
+        "budget": describe_budget(limits_of(spec.budget, ledger.budget), used_of(ledger)),
         "subscribers": 0,
         "first_seq": stored.first_seq,
         "next_seq": stored.next_seq,

@@ -167,7 +167,9 @@ class Tracing:
 
     def _trace(self, session_id: str) -> SessionTrace | None:
         if session_id not in self._traces and (session := self._manager.find(session_id)) is not None:
-            facts = Facts(session_id, session.spec.backend, session.backend.adapter.kind, session.setting("model"))
+            facts = Facts(
+                session_id, session.spec.backend, session.backend.adapter.kind, session.context.setting("model")
+            )
             self._traces[session_id] = SessionTrace(facts, content=self._config.content)
         return self._traces.get(session_id)
 

@@ -1,4 +1,4 @@
-"""Who waits for a live CLI's answer to a request of ours."""
+"""Control requests to a live CLI, and their answers."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ import trio
 
 from clisup.backends.base import ControlAnswer
 
-__all__ = ["Answers"]
+__all__ = ["ControlRequests"]
 
 
-class Answers:
-    """The open requests of one run, by their ids."""
+class _OpenRequest:
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: ControlAnswer | None = None
+
+
+class ControlRequests:
+    """Open control requests of one run, by their ids."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting] = {}
+        self._open: dict[str, _OpenRequest] = {}
 
-    async def ask(self, request_id: str, say: Callable[[], Awaitable[bool]]) -> ControlAnswer | None:
-        """Say it, and wait for the answer; None where it could not be said, or the run ended without one."""
-        waiting = self._waiting[request_id] = _Waiting()
+    async def request(self, request_id: str, send: Callable[[], Awaitable[bool]]) -> ControlAnswer | None:
+        """Send a request and wait for its answer. Return None if it was not sent, or the run ended without an answer."""
+        request = self._open[request_id] = _OpenRequest()
         try:
-            if not await say():
+            if not await send():
                 return None
-            await waiting.came.wait()
-            return waiting.answer
+            await request.done.wait()
+            return request.answer
         finally:
-            del self._waiting[request_id]
+            del self._open[request_id]
 
-    def take(self, answers: Iterable[ControlAnswer]) -> None:
-        """These came. One that nobody waits for was asked for by a daemon before this one."""
+    def answered(self, answers: Iterable[ControlAnswer]) -> None:
+        """Deliver answers to their waiters. Ignore answers to requests of an earlier daemon."""
         for answer in answers:
-            if (waiting := self._waiting.get(answer.request_id)) is not None:
-                waiting.answer = answer
-                waiting.came.set()
+            if (request := self._open.get(answer.request_id)) is not None:
+                request.answer = answer
+                request.done.set()
 
     def close(self) -> None:
-        """No more will come."""
-        for waiting in self._waiting.values():
-            waiting.came.set()
-
-
-class _Waiting:
-    def __init__(self) -> None:
-        self.came = trio.Event()
-        self.answer: ControlAnswer | None = None
+        """End all waits: no answer comes any more."""
+        for request in self._open.values():
+            request.done.set()

@@ -1,48 +1,46 @@
-"""How a CLI finds the MCP bridge of its session: an entry beside the servers that the client brought, in a file of its own.
+"""Entry of the session's MCP bridge beside the client's own servers, in a file for the CLI.
 
-The entry is in claude's form; the adapters of other CLIs make theirs of it (`type`, `alwaysLoad` and `timeout` are claude's words,
-2.1.329). The token goes by the entry's `env`, so it is in the bridge's environment and in no other process's, and never in argv.
+The entry has claude's form (`type`, `alwaysLoad` and `timeout`, 2.1.329), and the adapters of other CLIs convert it.
+The entry's `env` holds the token, so only the bridge's environment has it, and never an argv.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import clisup
+from clisup.daemon.sessions.context import SessionContext
+from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import UsageError
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
-    from clisup.daemon.tools.calls import ToolDesk
-
-__all__ = ["BRIDGE_FILE", "check_brought", "servers_with_bridge"]
+__all__ = ["BRIDGE_FILE", "check_mcp_config", "servers_with_bridge"]
 
 BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.py")
 SLACK_S = 300.0
-"""So much longer than a tool's own time the CLI is to wait: for somebody who serves, and for a daemon that comes back."""
+"""Extra time that the CLI waits beyond a tool's own time: for a client that serves, and for a restarted daemon."""
 
 
-def check_brought(mcp_config: dict[str, Any] | None) -> None:
-    """May our server stand beside these? Raises `UsageError(invalid_params)`."""
+def check_mcp_config(mcp_config: dict[str, Any] | None) -> None:
+    """Raise `UsageError(invalid_params)` if the bridge cannot be added to these servers."""
     servers = (mcp_config or {}).get("mcpServers", {})
     if not isinstance(servers, dict):
-        reason = "its mcpServers is no object, so that the tools' own server cannot be added"
+        reason = "its mcpServers is not an object"
     elif BRIDGE_SERVER in servers:
-        reason = f"its server {BRIDGE_SERVER!r} has the name of the one that serves the session's tools"
+        reason = f"the name {BRIDGE_SERVER!r} is reserved for the server of the session's tools"
     else:
         return
     raise UsageError(
-        f"cannot take this mcp_config together with tools, because {reason}",
-        hint="mend the mcp_config, or give no tools",
+        f"mcp_config cannot be combined with tools: {reason}",
+        hint="change the mcp_config, or omit the tools",
         param="mcp_config",
     )
 
 
-def servers_with_bridge(session: Session, tools: ToolDesk) -> dict[str, Any]:
-    """The `mcpServers` of a session with these tools: the client's, and our server."""
+def servers_with_bridge(context: SessionContext, tools: SessionTools) -> dict[str, Any]:
+    """Return the `mcpServers` of a session with tools: the client's servers and the bridge."""
     limits = tools.limits
     longest = tools.longest
     limit_s = max(limits.timeout_s, longest.timeout_s) + max(limits.wait_s, longest.wait_s) + SLACK_S
@@ -51,10 +49,10 @@ def servers_with_bridge(session: Session, tools: ToolDesk) -> dict[str, Any]:
         "command": sys.executable,
         "args": ["-I", "-S", BRIDGE_FILE],
         "env": {
-            "CLISUP_BRIDGE_SOCKET": session.services.socket,
+            "CLISUP_BRIDGE_SOCKET": context.services.socket,
             "CLISUP_BRIDGE_TOKEN": tools.token or "",
         },
         "alwaysLoad": True,
         "timeout": int(limit_s * 1000),
     }
-    return {**(session.dir.read_mcp_servers() or {}), BRIDGE_SERVER: bridge}
+    return {**(context.dir.read_mcp_servers() or {}), BRIDGE_SERVER: bridge}

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from clisup.model.sessions.ledger import Ledger
 
 __all__ = [
-    "ENDING", "LIMITS", "Breach", "Budget", "Limit", "Used", "breach_of", "error_of", "limits_of", "told",
+    "ENDING",
+    "LIMITS",
+    "Breach",
+    "Budget",
+    "Limit",
+    "Used",
+    "breach_of",
+    "describe_budget",
+    "error_of",
+    "limits_of",
     "used_of",
 ]  # fmt: skip
 
@@ -105,7 +114,7 @@ def error_of(breach: Breach, *, started: bool) -> TurnError:
     return TurnError(kind="budget", message=f"{what}: {breach.words}")
 
 
-def told(budget: Budget | None, used: Used) -> dict[str, Any] | None:
+def describe_budget(budget: Budget | None, used: Used) -> dict[str, Any] | None:
     """A budget as `session/get` shows it: `{limit, used, exhausted}`; None where there is none."""
     if budget is None:
         return None

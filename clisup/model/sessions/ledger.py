@@ -144,12 +144,12 @@ class Ledger(Struct):
 
     def spend(self, event: dict[str, Any]) -> None:
         """An event of `SPENDING`, of the turn that runs. `fold` leaves them out: of a turn that is over only its end counts."""
-        if self.held is not None:
-            self.held.spending.see(event, self.model)
+        if self.active_turn is not None:
+            self.active_turn.spending.see(event, self.model)
 
     def pass_over(self, src: Source, *, answers: bool) -> None:
         """Events that it does not read, up to the one at `src`, are journaled; `answers`: some show that the model does."""
-        turn = self.held
+        turn = self.active_turn
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
             turn.answered = turn.answered or answers
@@ -174,7 +174,7 @@ class Ledger(Struct):
                 self.steers[prompt_id]["over"] = True
 
     @property
-    def held(self) -> Turn | None:
+    def active_turn(self) -> Turn | None:
         """Whose process there is: the running turn's, or the one that waits for the next."""
         return self.current or self.resting
 
@@ -191,9 +191,9 @@ class Ledger(Struct):
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
-        if self.held is not None:
-            _remember_run(self.held, memo)
-            self.runs = max(self.runs, self.held.run)
+        if self.active_turn is not None:
+            _remember_run(self.active_turn, memo)
+            self.runs = max(self.runs, self.active_turn.run)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as JSON values, for the head of a new segment."""
@@ -330,9 +330,9 @@ def _hand_over(process: Turn, to: Turn) -> None:
 
 
 def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.process_started = True
-        ledger.held.pid = event["pid"]
+    if ledger.active_turn:
+        ledger.active_turn.process_started = True
+        ledger.active_turn.pid = event["pid"]
 
 
 def _process_exited(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -348,8 +348,8 @@ def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.stderr_events += 1
+    if ledger.active_turn:
+        ledger.active_turn.stderr_events += 1
 
 
 def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -357,13 +357,13 @@ def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _approval_requested(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
+    if ledger.active_turn:
         entry = {"seq": event["seq"], "tool_name": event["tool_name"], "at": event["ts"]}
-        ledger.held.approvals[event["approval_id"]] = entry
+        ledger.active_turn.approvals[event["approval_id"]] = entry
 
 
 def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
-    approval_id, turn = event["approval_id"], ledger.held
+    approval_id, turn = event["approval_id"], ledger.active_turn
     if turn is None or turn.approvals.pop(approval_id, None) is None:
         return
     if event["decision"] == "deny" and event.get("tool_name") and event["tool_name"] not in turn.denied:
