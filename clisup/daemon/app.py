@@ -18,14 +18,14 @@ from clisup import __version__
 from clisup.config.changes import Change
 from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
-from clisup.daemon.clients.handlers import make_handlers
+from clisup.daemon.clients.connection import Handlers
 from clisup.daemon.clients.server import Server
 from clisup.daemon.ops.lag import watch_lag
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.ops.status import summaries_of
-from clisup.daemon.reexec import Succession
-from clisup.daemon.reload import Hangups, check_restart, reload
-from clisup.daemon.service_status import Announcer, Vitals, status_line
+from clisup.daemon.reexec import Reexec
+from clisup.daemon.service_status import ServiceStatus, VitalTasks, status_line
+from clisup.daemon.sessions.context import Notification
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.warming import build_models
 from clisup.errors import ClisupError, WorldError
@@ -95,21 +95,31 @@ def _only_one(error: BaseException) -> BaseException:
 
 
 class Daemon:
-    """One daemon: locks, sessions, the socket. `run` is its whole life."""
+    """One daemon: locks, sessions, the socket. `run` is its whole life.
+
+    `make_handlers` makes the handlers of the method table. `apply_reload` reads and applies the configuration file.
+    `check_restart` refuses a restart with which open sessions could not continue.
+    """
 
     def __init__(
         self,
         config: Config,
         backends: Backends,
-        succession: Succession,
+        reexec: Reexec,
         *,
         state_dir: str,
         socket_path: str,
         config_file: ConfigFile,
+        make_handlers: Callable[[Daemon], Handlers],
+        apply_reload: Callable[[Daemon, bool], Awaitable[list[Change]]],
+        check_restart: Callable[[Daemon], Awaitable[None]],
     ) -> None:
+        self._make_handlers = make_handlers
+        self._apply_reload = apply_reload
+        self._check_restart = check_restart
         self.config = config
         self.config_file = config_file
-        self.succession = succession
+        self.reexec = reexec
         self.backends = backends
         hide_secrets(backends)
         self.state_dir = state_dir
@@ -122,13 +132,13 @@ class Daemon:
         self._stopping = trio.Event()
         self._hasten = trio.Event()
         self._deciding = trio.Lock()  # held while a signal's meaning is asked for
-        self._hangups = Hangups(self)
+        self._hangups = Notification()
         self.reloading = trio.Lock()
         self.reading = trio.CapacityLimiter(1)  # a thread that reads the configuration; on a bad disk it may never end
-        self.activated = ACTIVATED in succession.inherited
-        self.notifier = Notifier.of(succession.env)
-        self._vitals = Vitals()
-        self._announcer = Announcer(self.notifier, self._vitals, self._look)
+        self.activated = ACTIVATED in reexec.inherited
+        self.notifier = Notifier.of(reexec.env)
+        self._vitals = VitalTasks()
+        self._service_status = ServiceStatus(self.notifier, self._vitals, self._look)
         self.manager: Manager
         self._tracing: Tracing | None = None
         self.server: Server
@@ -138,17 +148,17 @@ class Daemon:
         """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
         make_safe_dir(self.state_dir, "keep state in")  # before any file in it is made, opened or run
         check_safe_dir(self.state_dir, "keep state in", entries=True)
-        old = self.succession.inherited
+        old = self.reexec.inherited
         self._state_lock = self._lock_state(old.get("state"))
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._announcer.run)
+                nursery.start_soon(self._service_status.run)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
-            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
+            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.reexec.due)
         finally:
-            if not self.succession.due:
+            if not self.reexec.due:
                 self._socket_lock.release()
                 self._state_lock.release()
 
@@ -197,14 +207,14 @@ class Daemon:
             nursery.start_soon(self.manager.services.keepers.run)  # nothing waits for it
             nursery.start_soon(self._vitals.keep, "zombies", self.manager.services.orphans.reap)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+            self.server = Server(self.config.daemon, self._make_handlers(self), self._keeper_pids,
                                  self.manager.services.figures, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
             _settle_memory()
-            held = self.succession.inherited
+            held = self.reexec.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
             nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
-            nursery.start_soon(self._hangups.heed)
+            nursery.start_soon(self._reload_on_hangups)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.figures)
             nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
@@ -214,7 +224,7 @@ class Daemon:
             self.trace()
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
-            nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
+            nursery.start_soon(self._service_status.ready)  # a manager that does not listen may hold up nothing
             self._log_ready()
             nursery.start_soon(build_models, ADOPTING_S if self.manager.adopted else 0)
             await self._stopping.wait()
@@ -224,7 +234,7 @@ class Daemon:
                     if mode == self._stop_mode:
                         break
             nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
-            if not self.succession.due:
+            if not self.reexec.due:
                 listener.close()
                 if not self.activated:  # systemd's stays, with whoever waits in it
                     os.unlink(self.socket_path)
@@ -256,7 +266,7 @@ class Daemon:
             let_hangups_in()
             async for number in signals:
                 if number == signal.SIGHUP:
-                    self._hangups.came()  # a slow disk must not delay the next signal
+                    self._hangups.notify()  # a slow disk must not delay the next signal
                     continue
                 async with self._deciding:
                     await self._heed(number)
@@ -264,10 +274,10 @@ class Daemon:
     async def _heed(self, number: int) -> None:
         from clisup.host.systemd.service import restart_job  # what it asks systemd with is not for the start
 
-        first = self._stop_mode is None or self.succession.due
-        back = first and number == signal.SIGTERM and await restart_job(self.succession.env)
-        if self.succession.due:  # it shall not come back after all, or only as systemd starts it
-            self.succession.due, self._stop_mode = False, None
+        first = self._stop_mode is None or self.reexec.due
+        back = first and number == signal.SIGTERM and await restart_job(self.reexec.env)
+        if self.reexec.due:  # it shall not come back after all, or only as systemd starts it
+            self.reexec.due, self._stop_mode = False, None
         if self._stop_mode is not None:
             self.stop("kill", why=f"{signal.Signals(number).name} again")
         elif back:
@@ -275,16 +285,32 @@ class Daemon:
         else:
             self.stop(self.config.daemon.on_stop, why=signal.Signals(number).name)
 
+    async def _reload_on_hangups(self) -> None:
+        """Reload after each SIGHUP, with the result in the log. A flood of signals gives one reload after the other."""
+        while True:
+            await self._hangups.wait()
+            self._hangups.clear()
+            try:
+                await self.reload()
+            except ClisupError as error:
+                path = self.config_file.path
+                _log.error("configuration not reloaded", file=path, kind=error.kind, error=error.message)
+            except Exception:  # a fault of the reload must not end the daemon
+                _log.exception("reload failed inside the daemon")
+
     async def reload(self, *, dry_run: bool = False) -> list[Change]:
-        """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
+        """Apply the configuration file, and return the changes. With `dry_run` only return them.
+
+        Raises as `clisup.daemon.reload.reload`.
+        """
         if dry_run or self.state != "ready":
-            return await reload(self, dry_run=dry_run)
+            return await self._apply_reload(self, dry_run)
         self.notifier.reloading()
         try:
-            return await reload(self, dry_run=False)
+            return await self._apply_reload(self, False)
         finally:
             if self.state == "ready":  # what stops or starts anew meanwhile has its own words
-                self._nursery.start_soon(self._announcer.ready)
+                self._nursery.start_soon(self._service_status.ready)
 
     async def restart(self) -> None:
         """Begin a restart in place, where a successor would start and have the backend of every open session.
@@ -295,23 +321,23 @@ class Daemon:
             raise WorldError(
                 "cannot restart, because the daemon is stopping", kind="shutting_down", hint="start it anew"
             )
-        await self.succession.prepare()
-        await check_restart(self)
+        await self.reexec.prepare()
+        await self._check_restart(self)
         if self._stop_mode is None:
-            self.succession.due = True
+            self.reexec.due = True
             self.notifier.reloading()  # to the manager it is one: the successor says that it is over
             self.stop("detach", why="a client asked for a restart")
 
     def stop(self, mode: StopMode, **why: str) -> None:
         """Begin to stop; `why` goes into the log. A later `kill` hastens a `drain`."""
-        _log.info("stopping", mode="restart" if self.succession.due else mode, **why)
+        _log.info("stopping", mode="restart" if self.reexec.due else mode, **why)
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
         self.manager.services.storage.stopping = True
-        if not self.succession.due:
+        if not self.reexec.due:
             self.notifier.stopping()
-            self._announcer.tell()
+            self._service_status.report()
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
@@ -415,7 +441,7 @@ class Daemon:
         around = Surroundings(
             state_dir=self.state_dir,
             socket=self.socket_path,
-            env=self.succession.env,
+            env=self.reexec.env,
             configuration=configuration,
             configuration_problem=problem,
             cgroup=services.cgroups.path,

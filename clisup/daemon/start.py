@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
@@ -15,6 +15,13 @@ from clisup.host.process.lean_imports import import_lean
 from clisup.host.sockets.activation import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.host.system_check import check_system
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
+
+if TYPE_CHECKING:
+    from clisup.config.model import Config
+    from clisup.daemon.app import Daemon
+    from clisup.daemon.backends import Backends
+    from clisup.daemon.reexec import Reexec
+    from clisup.host.config_file import ConfigFile
 
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
@@ -47,9 +54,9 @@ def serve(flags: Flags) -> int:
     env = without_activation(carried.env)
 
     import_lean()
-    from clisup.daemon.app import Daemon, run_daemon
+    from clisup.daemon.app import run_daemon
     from clisup.daemon.backends import Backends
-    from clisup.daemon.reexec import Succession
+    from clisup.daemon.reexec import Reexec
     from clisup.host.config_file import ConfigFile
     from clisup.host.credentials import read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
@@ -75,15 +82,24 @@ def serve(flags: Flags) -> int:
     harden()
     sys.setswitchinterval(SWITCH_S)
     again = _successors_words(flags, place, path if named else None)
-    succession = Succession(tuple(again), env, descriptors, credentials)
-    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir,
-                    socket_path=place.socket, config_file=file)  # fmt: skip
+    reexec = Reexec(tuple(again), env, descriptors, credentials)
+    daemon = _daemon(config, Backends(config, env), reexec, place, file)
     run_daemon(daemon)
-    if succession.due:
+    if reexec.due:
         failpoint("restart.before")
         daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
-        execute_anew(again, succession.carried, daemon.descriptors())
+        execute_anew(again, reexec.carried, daemon.descriptors())
     return EXIT_OK
+
+
+def _daemon(config: Config, backends: Backends, reexec: Reexec, place: Place, file: ConfigFile) -> Daemon:
+    """Compose the daemon with its handlers and the reload, which themselves need a daemon."""
+    from clisup.daemon.app import Daemon
+    from clisup.daemon.clients.handlers import make_handlers
+    from clisup.daemon.reload import check_restart, reload
+
+    return Daemon(config, backends, reexec, state_dir=place.state_dir, socket_path=place.socket, config_file=file,
+                  make_handlers=make_handlers, apply_reload=reload, check_restart=check_restart)  # fmt: skip
 
 
 def _successors_words(flags: Flags, place: Place, config: str | None) -> list[str]:

@@ -15,6 +15,7 @@ import msgspec
 from clisup.config.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
 from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.sessions.turn_state import Intent
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
@@ -273,7 +274,7 @@ class RunDir:
         self.lock = f"{path}/keeper.lock"
         self.scratch = f"{path}/{SCRATCH}"
 
-    def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
+    def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
         """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
 
         `files` are written for the CLI to read. They may hold secrets, and `drop_scratch` removes them.
@@ -284,15 +285,15 @@ class RunDir:
         for name, held in files.items():
             data = held.encode() if isinstance(held, str) else held
             write_atomic(os.path.join(self.scratch, name), data, sync=False)
-        write_json(os.path.join(self.path, "intent.json"), intent)
+        write_json(os.path.join(self.path, "intent.json"), dict(intent))
 
     def drop_scratch(self) -> None:
         """Remove the files written for the CLI: the run is over."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def intent(self) -> dict[str, Any]:
+    def intent(self) -> Intent:
         """Return the intent that `create` recorded, or an empty dict if it is gone."""
-        return read_json(os.path.join(self.path, "intent.json")) or {}
+        return cast("Intent", read_json(os.path.join(self.path, "intent.json")) or {})
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""

@@ -18,8 +18,7 @@ from clisup.model.sessions.budget import (
     limits_of,
     used_of,
 )
-from clisup.model.sessions.journal_time import lasted
-from clisup.model.sessions.ledger import Ledger
+from clisup.model.sessions.ledger import Ledger, turn_duration
 from clisup.model.sessions.spending import SPENDING
 from clisup.model.usage import Usage
 
@@ -103,7 +102,7 @@ def test_a_budget_is_told_with_what_was_used() -> None:
 def test_a_turn_lasted_as_long_as_the_journal_says(
     began: str | None, ended: str, paused: float, seconds: float
 ) -> None:
-    assert lasted(began, ended, paused) == seconds
+    assert turn_duration(began, ended, paused) == seconds
 
 
 # -- what the journal says was used ----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.real_paths import real_paths
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy
+from clisup.model.sessions.turn_state import ApprovalEntry
 from clisup.policy.approval_rules import Asked, Judgement, judge, paths_of
 
 __all__ = ["ApprovalQueue"]
@@ -68,8 +69,8 @@ class ApprovalQueue:
     # -- the open ones -----------------------------------------------------------------------------------------------
 
     @property
-    def open(self) -> dict[str, dict[str, Any]]:
-        """Return the open approvals of the running turn by id: seq, tool_name, at."""
+    def open(self) -> dict[str, ApprovalEntry]:
+        """Return the open approvals of the running turn by id."""
         turn = self._context.ledger.active_turn
         return turn.approvals if turn is not None else {}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from msgspec.structs import asdict
 
 from clisup.backends.base import ApprovalAnswer
+from clisup.daemon.app import Daemon
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.raw_lines import blob_page, whole_blob, with_native
 from clisup.daemon.clients.subscriptions import acknowledge, subscribe, unsubscribe
@@ -32,9 +33,6 @@ from clisup.wire.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.wire.gc_models import GcParams
 from clisup.wire.methods import METHODS, PROTOCOL_VERSION
 from clisup.wire.note_models import NoteParams
-
-if TYPE_CHECKING:
-    from clisup.daemon.app import Daemon
 
 __all__ = ["make_handlers"]
 

@@ -38,6 +38,7 @@ from clisup.model.sessions.budget import (
     used_of,
 )
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnState
 from clisup.model.usage import Usage, whole_usd
 from clisup.policy.ladder import ladder_for
 
@@ -146,9 +147,7 @@ class Budgets:
 
     # -- after a turn
 
-    def settled(
-        self, done: TurnCompleted, memo: dict[str, Any], turn: Turn | None
-    ) -> tuple[TurnCompleted, dict[str, Any]]:
+    def settled(self, done: TurnCompleted, memo: TurnState, turn: Turn | None) -> tuple[TurnCompleted, TurnState]:
         """Complete a turn's end: add the usage reported on the way and an estimated cost where the CLI reported none.
 
         `turn` is the one that ends, or None for one that never began. If the end reports less usage than the way did,
@@ -158,7 +157,7 @@ class Budgets:
             return done, memo
         done = self._priced(done, turn.spending.by_model)
         more = (turn.spending.usage.total_tokens or 0) - (done.usage.total_tokens or 0)
-        return done, memo | {"more_tokens": more} if more > 0 else memo
+        return done, memo | TurnState(more_tokens=more) if more > 0 else memo
 
     def _priced(self, done: TurnCompleted, spent: dict[str, Usage]) -> TurnCompleted:
         usage, reported = done.usage, sum(spent.values(), Usage())

@@ -11,7 +11,7 @@ import platform
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import (
@@ -25,6 +25,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from clisup import __version__
+from clisup.daemon.app import Daemon
+from clisup.daemon.ops.drift import Drift
+from clisup.daemon.sessions.session import Session
 from clisup.host import clock
 from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState
@@ -33,11 +36,6 @@ from clisup.ops.metrics import METRICS, Metric, Rows, unit_of
 from clisup.policy.rate_limit import epoch
 from clisup.policy.storage_health import StorageState
 from clisup.wire.daemon_models import MetricsFormat
-
-if TYPE_CHECKING:
-    from clisup.daemon.app import Daemon
-    from clisup.daemon.ops.drift import Drift
-    from clisup.daemon.sessions.session import Session
 
 __all__ = ["CONTENT_TYPES", "exposition_of"]
 
@@ -114,7 +112,7 @@ def figures_of(daemon: Daemon) -> dict[str, Rows]:
     return {
         "clisup_build_info": [((__version__, platform.python_version()), 1.0)],
         "clisup_start_time_seconds": _one(epoch(daemon.started_at) or 0.0),
-        "clisup_started_in_place": _one(bool(daemon.succession.inherited)),
+        "clisup_started_in_place": _one(bool(daemon.reexec.inherited)),
         "clisup_exposition_timestamp_seconds": _one(clock.wall()),
         "clisup_daemon_state": _states(daemon.state, DAEMON_STATES),
         "clisup_process_resident_memory_bytes": _one(resident_bytes()),

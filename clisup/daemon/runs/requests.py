@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from clisup.backends.base import ApprovalAnswer, Decoder
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
+from clisup.model.sessions.turn_state import TurnEnding
 from clisup.policy.watchdog import PhaseTracker
 
 __all__ = ["ApprovalRequests", "has_approvals"]
@@ -80,7 +80,7 @@ class ApprovalRequests:
             else:
                 self._tracker.see(ApprovalResolved(approval_id=event.approval_id, decision="cancelled"))
 
-    def cancel(self, ending: Mapping[str, Any]) -> list[Item]:
+    def cancel(self, ending: TurnEnding) -> list[Item]:
         """Cancel the open requests of a run that is being ended, and return what to journal."""
         items = self._sink.cancel_approvals(ending)
         for item in items:

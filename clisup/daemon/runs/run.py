@@ -29,7 +29,6 @@ from clisup.daemon.runs.run_parts import (
     FOLLOW_UP_FIRST,
     STORAGE_BLOCKED,
     STORAGE_RECOVERED,
-    Place,
     RunSettings,
     RunSink,
 )
@@ -46,6 +45,7 @@ from clisup.model.events import EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.verdict import ExitRecord
 from clisup.ops.drift import FrameSample
@@ -183,7 +183,7 @@ class Run:
         message = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
         return None if message is None else message + self.requests.cancellations()
 
-    def _cancel_approvals(self, ending: dict[str, Any]) -> None:
+    def _cancel_approvals(self, ending: TurnEnding) -> None:
         for item in self.requests.cancel(ending):
             self._batch.add(item)
 
@@ -410,7 +410,7 @@ class Run:
         else:
             await self._end_turn(self._place(line, after=True))
 
-    async def _end_turn(self, place: Place) -> None:
+    async def _end_turn(self, place: SpoolPlace) -> None:
         """Journal the end of a turn of a live process, which rests from here on."""
         await self._batch.store()
         whole = sum_of(self._words)
@@ -424,7 +424,7 @@ class Run:
         self._new_turn(seen=True)
         self._sink.turn_ended()
 
-    def _place(self, line: Line | None = None, *, after: bool = False) -> Place:
+    def _place(self, line: Line | None = None, *, after: bool = False) -> SpoolPlace:
         """Where both spools are, with all that was decoded behind it; before a line, or after it."""
         out = self._decoded_to if line is None else line.end if after else line.start
         return {"out": out, "err": self._err.place}
@@ -448,7 +448,7 @@ class Run:
             error = fault.error.model_dump(mode="json", exclude_none=True)
             self.end(fault.reason, ladder_for("term", self.watchdog.timeouts), error=error)
 
-    def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
+    def note(self, event: EventBase, memo: TurnState | None = None) -> None:
         """Journal an event of the daemon with the next batch. It waits while the disk is full, as all events do."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
         self._intake.wake()

@@ -19,6 +19,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
+from clisup.model.sessions.turn_state import SentMessage, TurnState
 from clisup.store.session_dir import RunDir
 
 __all__ = ["StdinMessages"]
@@ -70,8 +71,8 @@ class StdinMessages:
         if number is None or not ready():
             return False
         message = item()
-        memo = {**(message.memo or {}), "say": [number, token], "heard": self._acknowledged}
-        self._sink.record([replace(message, memo=memo)])
+        memo = TurnState(say=SentMessage(number, token), heard=self._acknowledged)
+        self._sink.record([replace(message, memo=(message.memo or TurnState()) | memo)])
         failpoint("say.journaled")
         self._leash.say(number, text)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.keeper_link import Leash
@@ -12,6 +12,7 @@ from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.runs.stdin_messages import StdinMessages
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
+from clisup.model.sessions.turn_state import TurnEnding, TurnState
 from clisup.policy.ladder import Ladder, is_polite, ladder_for
 from clisup.policy.watchdog import Timeouts
 
@@ -34,9 +35,9 @@ class Termination:
         timeouts: Timeouts,
         *,
         live: bool,
-        note: Callable[[EventBase, dict[str, Any] | None], None],
+        note: Callable[[EventBase, TurnState | None], None],
         interrupt_message: Callable[[], str | None],
-        cancel_approvals: Callable[[dict[str, Any]], None],
+        cancel_approvals: Callable[[TurnEnding], None],
     ) -> None:
         self._sink = sink
         self._leash = leash
@@ -73,10 +74,12 @@ class Termination:
             message = self._interrupt_message() if is_polite(ladder) else None
             number = self._stdin.next_id() if message is not None else None
             later = self._live and message is not None and self._leash.exited is None  # by `send_when_ready`
-            asked = {"asked": reason} if number is not None or later else {}
-            self._cancel_approvals(why)
-            self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
-            if asked:
+            ending = cast("TurnEnding", {"reason": reason, **why})
+            if number is not None or later:
+                ending["asked"] = reason
+            self._cancel_approvals(ending)
+            self._note(f"the run is being ended: {reason}", ending)
+            if "asked" in ending:
                 if message is not None and number is not None:
                     self._leash.say(number, message)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
@@ -102,12 +105,12 @@ class Termination:
         An earlier daemon may have sent it already. The CLI ignores the second one.
         """
         await self._leash.ready()
-        ending = self._sink.turn.ending or {}
+        ending = self._sink.turn.ending
         if not self._live:
             return
         if self._sink.turn.id:
             self.repeat_interrupt()
-        elif "asked" in ending and (number := self._stdin.next_id()) is not None:
+        elif ending and "asked" in ending and (number := self._stdin.next_id()) is not None:
             self._leash.say(number, None)
 
     def retire(self, reason: str) -> None:
@@ -116,11 +119,15 @@ class Termination:
             return
         self.retired = reason
         number = self._stdin.next_id()
-        asked = {"asked": reason} if number is not None else {}
-        self._note(f"the live process is let go: {reason}", {"reason": reason, **asked})
+        ending = TurnEnding(reason=reason)
+        if number is not None:
+            ending["asked"] = reason
+        self._note(f"the live process is let go: {reason}", ending)
         if number is not None:
             self._leash.say(number, None)
-        self._order(reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if asked else 0)
+        self._order(
+            reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if number is not None else 0
+        )
 
     def turn_began(self) -> None:
         """Let a process that is being retired end a turn that it has just begun. It takes no other turn after that."""
@@ -133,7 +140,7 @@ class Termination:
         if self.retired is not None:
             self.retire(self.retired)
 
-    def _note(self, message: str, ending: dict[str, Any]) -> None:
+    def _note(self, message: str, ending: TurnEnding) -> None:
         self._note_event(Notice(code="ending", message=message), {"ending": ending})
         with suppress(WorldError):  # a full disk must not delay the end: the pump stores it later
             self._batch.store_now()

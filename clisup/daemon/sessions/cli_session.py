@@ -20,6 +20,7 @@ from clisup.errors import ClisupError, UsageError
 from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnState
 from clisup.store.session_dir import RunDir
 from clisup.store.transcripts import READ_LIMIT, Mark, appended, transcript_exists, transcript_mark, transcript_size
 
@@ -120,7 +121,7 @@ class CliSession:
                 lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)]
             )
 
-    def mark(self) -> dict[str, Any]:
+    def mark(self) -> TurnState:
         """Return the memo of a run's end: the present transcript. Without a transcript it is empty. Blocks."""
         mark = transcript_mark(self.pattern())
         return {} if mark is None else {"transcript": {"native": self._context.native_id, **mark._asdict()}}

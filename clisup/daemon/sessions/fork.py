@@ -199,7 +199,7 @@ async def _traces(source: Session) -> list[TurnTrace]:
 def _marks(directory: SessionDir, native_id: str) -> list[RunMark]:
     marks = []
     for number in directory.run_numbers():
-        intent: dict[str, Any] = directory.run(number).intent()
+        intent = directory.run(number).intent()
         named, at = (intent.get("native") or [None])[0], intent.get("transcript_at")
         if isinstance(at, int) and named in (None, native_id):
             marks.append(RunMark(number, str(intent.get("turn_id")), at))

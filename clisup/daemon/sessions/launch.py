@@ -20,6 +20,7 @@ from clisup.host.process import cgroups
 from clisup.host.process.keepers import KEEPER_PROTO
 from clisup.model.prompts.content import cached_parts, content_of
 from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.sessions.turn_state import Intent
 from clisup.policy.fingerprint import fingerprint
 from clisup.store.session_dir import RunDir
 
@@ -85,13 +86,13 @@ class Launcher:
         if cgroup is not None:
             limits = self._backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
-        intent: dict[str, Any] = {
+        intent: Intent = {
             "turn_id": turn_id,
             "argv": list(draft.spec.argv),
             "env_names": list(draft.env),
             "cgroup": cgroup,
             "transcript_at": self._cli.transcript_size(),
-            "native": [draft.request.native_session_id, draft.request.resume],
+            "native": (draft.request.native_session_id, draft.request.resume),
         }
         if draft.fingerprint is not None:
             intent["live"] = draft.fingerprint

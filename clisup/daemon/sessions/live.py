@@ -11,7 +11,6 @@ from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.ops.leftovers import end_run
 from clisup.daemon.runs.run import Run
-from clisup.daemon.runs.run_parts import Place
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft
 from clisup.daemon.sessions.recorder import Item
@@ -22,6 +21,7 @@ from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.host import clock
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
+from clisup.model.sessions.turn_state import SpoolPlace, TurnState
 from clisup.model.terminal import Terminal
 from clisup.policy.fingerprint import differences, digest
 from clisup.store.session_dir import RunDir
@@ -129,12 +129,13 @@ class LiveRun(TurnRecorder):
 
     # -- as the recorder of its run ----------------------------------------------------------------------------------
 
-    def end_turn(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
         """Return the end of a turn. A CLI that names no prompts has taken all steered ones."""
         items = super().end_turn(terminal, place, background)
         if terminal.prompts is None and not terminal.follow_up:
             last = items[-1]
-            items[-1] = replace(last, memo={**(last.memo or {}), "dropped": self._context.ledger.open_steers})
+            memo = (last.memo or TurnState()) | TurnState(dropped=self._context.ledger.open_steers)
+            items[-1] = replace(last, memo=memo)
         return items
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:

@@ -21,6 +21,7 @@ from clisup.model.events import EventBase, Notice
 from clisup.model.journal import Source, encode_line, encode_row, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
+from clisup.model.sessions.turn_state import TurnState
 from clisup.ops.figures import COUNTED, Figures, Meter
 from clisup.store.journal_reader import JournalReader, StoredEvent
 from clisup.store.journal_store import JournalStore
@@ -49,7 +50,7 @@ class Item(Struct, frozen=True, gc=False):
     event: EventBase
     turn_id: str | None = None
     src: Source | None = None
-    memo: dict[str, Any] | None = None
+    memo: TurnState | None = None
 
 
 Entry = Item | DeltaRow

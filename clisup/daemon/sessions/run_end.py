@@ -20,6 +20,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnEnding, TurnState
 from clisup.model.verdict import ExitRecord, because, conclude, ended_by
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import ends_text
@@ -105,7 +106,9 @@ class RunCloser:
             evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
             done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
         lost = done.error is not None and done.error.kind == "session_not_found"
-        memo = carried_totals(context, run.terminal, answered=turn.answered) | ({"native_lost": True} if lost else {})
+        memo = carried_totals(context, run.terminal, answered=turn.answered) | (
+            TurnState(native_lost=True) if lost else TurnState()
+        )
         failpoint("end.before")
         await context.recorder.record_surely(lambda: [self._ends.completion(done, memo)])
         failpoint("end.after")
@@ -149,12 +152,12 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
     return replace(record, reason="oom") if starved else record
 
 
-def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:
-    actor = (ending or {}).get("actor")
+def _process_exited(record: ExitRecord, ending: TurnEnding | None) -> ProcessExited:
+    actor = ending.get("actor") if ending else None
     return ProcessExited(
         exit_code=record.exit_code,
         signal=record.signal,
-        ended_by=ended_by(record, (ending or {}).get("asked")),
+        ended_by=ended_by(record, ending.get("asked") if ending else None),
         actor=Actor.model_validate(actor) if actor else None,
         survivors=_named(record.survivors),
         kept=_named(record.kept) or None,

@@ -36,6 +36,7 @@ from clisup.model.envelope import writable
 from clisup.model.events import Actor, Notice, SessionForked, SessionSeeded, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.ledger import Ledger, Turn
+from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.ladder import LadderKind, ladder_for
 from clisup.wire.note_models import NoteParams, NoteResult
 
@@ -319,7 +320,7 @@ class Session:
         """Remove a turn from the queue. Raises `WorldError(storage_failed)`."""
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
         done = TurnCompleted(outcome="interrupted", error=error)
-        self.recorder.record([self._ends.completion(done, {}, turn_id=turn.id)])
+        self.recorder.record([self._ends.completion(done, TurnState(), turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
         self.context.notify()  # the turn may be the one that the gate holds
         if self._waits_for_slot == turn.id:  # another turn keeps its place

@@ -33,6 +33,7 @@ from clisup.host.process.stale_locks import remove_stale_locks
 from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
 from clisup.model.prompts.stored import StoredPrompt
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnState
 from clisup.policy.ladder import LadderKind, ladder_for
 from clisup.store.session_dir import RunDir
 
@@ -334,7 +335,7 @@ class TurnRunner:
         return launch
 
     def _announce(self, turn: Turn, launch: Launch, prompt: StoredPrompt) -> None:
-        memo: dict[str, Any] = {"begin": {"out": 0, "err": 0}, "live": launch.draft.request.live}
+        memo = TurnState(begin=SpoolPlace(out=0, err=0), live=launch.draft.request.live)
         event: EventBase = Notice(code="run_replaced", message=f"the turn goes on with run {launch.number}")
         if turn.started:
             memo["run"] = launch.number

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
 import trio
 
@@ -17,6 +15,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.events import EventBase, TurnCompleted
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.rate_limit import with_wait
 from clisup.policy.spill import Blob
 
@@ -46,7 +45,7 @@ class TurnEnds:
         for event in events:
             self._budgets.observe(event)
 
-    def completion(self, done: TurnCompleted, memo: dict[str, Any], *, turn_id: str | None = None) -> Item:
+    def completion(self, done: TurnCompleted, memo: TurnState, *, turn_id: str | None = None) -> Item:
         """Return the end of a turn, ready for the journal.
 
         Raises `WorldError(storage_failed)` if a long text cannot be stored.
@@ -72,7 +71,7 @@ class TurnEnds:
 
     async def end(self, turn_id: str, done: TurnCompleted) -> None:
         """Journal the end of a turn that no run reports, after the ends of its open approvals."""
-        completed = lambda: self._approvals.closed_with(self.completion(done, {}, turn_id=turn_id))  # noqa: E731
+        completed = lambda: self._approvals.closed_with(self.completion(done, TurnState(), turn_id=turn_id))  # noqa: E731
         await self._context.recorder.record_surely(completed)
         self._approvals.refuse_answers()
 
@@ -81,7 +80,11 @@ class TurnEnds:
         context = self._context
 
         def items() -> list[Item]:
-            return [self.completion(done, {}, turn_id=turn.id)] if context.ledger.turn(turn.id) is not None else []
+            return (
+                [self.completion(done, TurnState(), turn_id=turn.id)]
+                if context.ledger.turn(turn.id) is not None
+                else []
+            )
 
         await context.recorder.record_surely(items)
         context.dir.drop_prompt(turn.id)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from clisup.backends.base import Background, Carried, background_of
 from clisup.daemon.approvals.queue import ApprovalQueue
-from clisup.daemon.runs.run_parts import Place
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Entry, Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
@@ -15,6 +13,7 @@ from clisup.host import clock
 from clisup.model.events import Actor, ApprovalRequested, TurnError, TurnStarted
 from clisup.model.lifecycle import Cause
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
 from clisup.model.verdict import ExitRecord, conclude
@@ -70,7 +69,7 @@ class TurnRecorder:
         """Submit a journaled approval request."""
         self._approvals.requested(event)
 
-    def cancel_approvals(self, ending: Mapping[str, Any]) -> list[Item]:
+    def cancel_approvals(self, ending: TurnEnding) -> list[Item]:
         """Cancel the open approvals of a turn that is being ended, and return what to journal."""
         actor = ending.get("actor")
         return self._approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
@@ -81,7 +80,7 @@ class TurnRecorder:
         lap, self._began = now - self._began, now
         return round(lap, 3)
 
-    def end_turn(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
         """Return the end of a turn, by the CLI's last word, in a process that continues from `place`."""
         done = conclude(
             terminal=terminal,
@@ -90,14 +89,15 @@ class TurnRecorder:
             explained=_NO_LAST_WORD,
             duration_s=self.lap(),
         )
-        memo = carried_totals(self._context, terminal, answered=True) | {"begin": place, "background": dict(background)}
+        memo = carried_totals(self._context, terminal, answered=True)
+        memo |= TurnState(begin=place, background=dict(background))
         return [self._ends.completion(done, memo)]
 
-    def begin_turn(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
+    def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
         """Return the start of a turn that the CLI began: a follow-up, or a steered prompt that it could not merge."""
         steers = self._context.ledger.steers
         steer = next((steers[known] for known in prompt_ids if known in steers), None)
-        memo = {"begin": place, "background": dict(background)}
+        memo = TurnState(begin=place, background=dict(background))
         event = TurnStarted(
             run=self.turn.run,
             origin="backend" if steer is None else "prompt",
@@ -118,13 +118,13 @@ class TurnRecorder:
         """Note that a turn has ended and the process waits for the next one."""
 
 
-def carried_totals(context: SessionContext, terminal: Terminal | None, *, answered: bool) -> dict[str, Any]:
+def carried_totals(context: SessionContext, terminal: Terminal | None, *, answered: bool) -> TurnState:
     """Return the CLI's running totals after a turn, as a memo.
 
     If the model answered and the CLI ended before it reported its total usage, the total is unknown from here on: the
     next turn must not be charged for this one.
     """
-    carried: dict[str, Any] = {}
+    carried = TurnState()
     if terminal is not None and terminal.cost_total_usd is not None:
         carried["cost_total_usd"] = terminal.cost_total_usd
     if terminal is not None and terminal.usage_total is not None:
