@@ -55,7 +55,7 @@ class AccountWait:
 
 
 class Account:
-    """One account: its limit, the sessions that wait for the limit's end, and the one whose turn tries first after it."""
+    """Account with its limit, the sessions that wait for the limit's end, and the one whose turn tries first after it."""
 
     def __init__(self, name: str, kind: str, limit: AccountLimit, owner: Accounts) -> None:
         self.name = name

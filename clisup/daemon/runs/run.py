@@ -1,4 +1,4 @@
-"""One CLI process in the daemon: its two spools, its decoder, its watchdog and the link to its keeper.
+"""Run of a CLI process in the daemon: its two spools, its decoder, its watchdog and the link to its keeper.
 
 The same code serves a run that has just started and one that is adopted after a restart. What was journaled before is
 decoded again in silence, up to the last place that the journal names. From there on every event is journaled.
@@ -60,7 +60,7 @@ __all__ = ["Run", "RunSettings"]
 
 
 class Run:
-    """One run. `drive` follows it to its end, and returns the exit record when all its output is journaled."""
+    """Run of one CLI process. `drive` follows it to its end, and returns the exit record when all its output is journaled."""
 
     def __init__(
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
@@ -425,7 +425,7 @@ class Run:
         self._sink.turn_ended()
 
     def _place(self, line: Line | None = None, *, after: bool = False) -> SpoolPlace:
-        """Where both spools are, with all that was decoded behind it; before a line, or after it."""
+        """Return the place up to which both spools are decoded: before `line`, or after it."""
         out = self._decoded_to if line is None else line.end if after else line.start
         return {"out": out, "err": self._err.place}
 

@@ -50,7 +50,7 @@ class PromptQueue:
         budget_exhausted; `WorldError`: storage_failed, rate_limited.
         """
         if not params.text.strip() and not params.tool_results:
-            raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
+            raise UsageError("the prompt is empty", hint="give it at least one character", param="prompt")
         self._check_images(params)
         self._check_schema(params)
         self._check_own_loop(params)
@@ -119,9 +119,9 @@ class PromptQueue:
             return
         if not backend.adapter.capabilities.images:
             raise UsageError(
-                f"cannot send an image to backend {backend.name}, because {backend.adapter.kind} takes none in its prompts",
+                f"backend {backend.name} takes no images in its prompts ({backend.adapter.kind} has no such feature)",
                 kind="unsupported",
-                hint="send text alone, or take another backend: docs/backends.md says which take images",
+                hint="send only text, or use another backend: docs/backends.md says which take images",
                 param="prompt",
             )
         if len(images) > limits.max_images:
@@ -137,14 +137,14 @@ class PromptQueue:
         adapter = self._context.backend.adapter
         if not adapter.capabilities.structured:
             raise UsageError(
-                f"cannot ask backend {self._context.backend.name} for an answer by a schema, because {adapter.kind} gives none",
+                f"backend {self._context.backend.name} takes no output_schema ({adapter.kind} has no such feature)",
                 kind="unsupported",
-                hint="ask for it in the prompt's words, or take a backend with `structured` in backend/list",
+                hint="describe the form in the prompt, or use a backend with `structured` in backend/list",
                 param="output_schema",
             )
         if params.when_busy == "steer":
             raise UsageError(
-                "cannot steer a prompt with an output_schema, because the running turn has an answer of its own",
+                "a prompt with an output_schema cannot be steered: the running turn has its own answer",
                 hint="use when_busy: queue",
                 param="output_schema",
             )
@@ -162,15 +162,14 @@ class PromptQueue:
         for param, names in lacking.items():
             if names:
                 raise UsageError(
-                    f"cannot prompt backend {backend.name} with {words.get(param, names[0])}, "
-                    f"because {backend.adapter.kind} does not take that",
+                    f"backend {backend.name} takes no {words.get(param, names[0])} ({backend.adapter.kind} has no such feature)",
                     kind="unsupported",
-                    hint="leave it out, or take another backend: backend/list says what each takes (caller_tools, sampling)",
+                    hint="leave it out, or use another backend: see caller_tools and sampling in backend/list",
                     param=param,
                 )
         if params.when_busy == "steer" and (params.tools or asked):
             raise UsageError(
-                "cannot steer a prompt with tools or sampling, because the running turn has its own",
+                "a prompt with tools or sampling cannot be steered: the running turn has its own",
                 hint="use when_busy: queue",
                 param="tools" if params.tools else "sampling",
             )
@@ -190,13 +189,13 @@ class PromptQueue:
             return
         if params.when_busy == "steer" and not context.live_mode:
             raise UsageError(
-                "cannot steer the running turn, because its process serves that turn alone",
+                "the running turn cannot be steered: its process serves only that turn",
                 kind="unsupported",
                 hint="use when_busy: queue, or a live session (session/new mode: live, or clisup run --live)",
             )
         if params.when_busy == "refuse":
             raise UsageError(
-                f"cannot prompt session {context.id} now, because a turn is running",
+                f"session {context.id} is busy: a turn is running",
                 kind="session_busy",
                 hint="wait for turn_completed, or use when_busy: queue",
                 queue_position=waiting,
@@ -204,7 +203,7 @@ class PromptQueue:
         limit = context.services.config.daemon.max_queue
         if waiting > limit:
             raise UsageError(
-                f"cannot queue more prompts, because {waiting} wait already",
+                f"the queue is full: {waiting} prompts wait already",
                 kind="limit_exceeded",
                 hint="wait, or raise daemon.max_queue",
                 limit="max_queue",
@@ -233,7 +232,7 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> Sto
 
 def _too_much(limit: str, value: int, what: str) -> UsageError:
     return UsageError(
-        f"cannot send {what}, because daemon.{limit} is {value}",
+        f"{what}, but daemon.{limit} is {value}",
         hint=f"send less, or raise daemon.{limit}",
         param="prompt",
         limit=limit,

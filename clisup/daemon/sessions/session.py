@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 
 
 class Session:
-    """One session of one backend. `serve` is its task. Connections call everything else."""
+    """Session of one backend. `serve` is its task. Connections call everything else."""
 
     def __init__(
         self, spec: SessionSpec, backend: Backend, services: Services, pool: LivePool, nursery: trio.Nursery
@@ -350,7 +350,7 @@ class Session:
         """Return the session's tools. Raises `UsageError`: unsupported (without tools), session_closed."""
         if self.tools is None:
             raise UsageError(
-                f"session {self.id} was opened without tools",
+                f"session {self.id} was opened without any tools",
                 kind="unsupported",
                 hint="give `tools` to session/new",
             )

@@ -114,7 +114,7 @@ class Settings:
         modes = can.permission_modes
         if name == "permission_mode" and modes is not None and value not in modes:
             raise UsageError(
-                f"cannot use permission mode {value!r}, because backend {self._context.backend.name!r} does not have it",
+                f"backend {self._context.backend.name!r} has no permission mode {value!r}",
                 hint=f"it has: {', '.join(modes) or 'none'}",
                 param=name,
             )
@@ -127,7 +127,7 @@ class Settings:
             raise self._unsupported("context_usage")
         if live is None or live.leaving:
             raise UsageError(
-                f"cannot ask for context_usage, because session {context.id} has no live process now",
+                f"session {context.id} has no live process, so its context_usage is unknown",
                 kind="unsupported",
                 hint="open the session with mode: live (clisup run --live), and send it a prompt first",
             )
@@ -137,11 +137,11 @@ class Settings:
             raise _late("context_usage")
         if answer is None:
             raise WorldError(
-                "cannot get context_usage, because the live process has ended", kind="unsupported", hint="try again"
+                "the live process has ended before it reported its context_usage", kind="unsupported", hint="try again"
             )
         if answer.error is not None:
             raise WorldError(
-                f"cannot tell the context's usage, because the CLI says: {context.redact(answer.error)}",
+                f"the CLI did not report its context usage: {context.redact(answer.error)}",
                 kind="unsupported",
                 hint="see its log",
             )
@@ -167,7 +167,7 @@ class Settings:
         backend = self._context.backend
         can = ", ".join(backend.adapter.capabilities.controls) or "none"
         return UsageError(
-            f"cannot use {what} with backend {backend.name!r}, because it has no such feature",
+            f"backend {backend.name!r} does not support {what}",
             kind="unsupported",
             hint=f"its controls: {can}; for those of the others see backend/list, or clisup backends --json",
         )
@@ -178,4 +178,4 @@ def _late(what: str) -> WorldError:
 
 
 def _overloaded(what: str, why: str) -> WorldError:
-    return WorldError(f"cannot get {what}, because {why}", kind="overloaded", hint="try again")
+    return WorldError(f"no answer to {what}: {why}", kind="overloaded", hint="try again")

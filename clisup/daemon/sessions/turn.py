@@ -1,4 +1,4 @@
-"""One turn from its prompt to its `turn_completed`: the runs that it needs, or its part of a live one."""
+"""Execution of a turn, from its prompt to its `turn_completed`: the runs that it needs, or its part of a live one."""
 
 from __future__ import annotations
 
