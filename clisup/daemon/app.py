@@ -215,7 +215,7 @@ class Daemon:
             held = self.reexec.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
-            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
+            nursery.start_soon(self._vitals.keep, "signals", self._handle_signals)
             nursery.start_soon(self._reload_on_hangups)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.figures)
@@ -262,7 +262,7 @@ class Daemon:
         else:
             self._nursery.start_soon(self._tracing.run)
 
-    async def _heed_signals(self) -> None:
+    async def _handle_signals(self) -> None:
         numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
         with trio.open_signal_receiver(*numbers) as signals:
             let_hangups_in()
@@ -271,9 +271,9 @@ class Daemon:
                     self._hangups.notify()  # a slow disk must not delay the next signal
                     continue
                 async with self._deciding:
-                    await self._heed(number)
+                    await self._handle_signal(number)
 
-    async def _heed(self, number: int) -> None:
+    async def _handle_signal(self, number: int) -> None:
         from clisup.host.systemd.service import restart_job  # not needed for the start
 
         first = self._stop_mode is None or self.reexec.due

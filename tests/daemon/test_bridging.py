@@ -14,7 +14,7 @@ from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
-from clisup.daemon.tools.bridge_config import SLACK_S
+from clisup.daemon.tools.calls import SLACK_S
 from clisup.errors import UsageError
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState

@@ -19,7 +19,6 @@ from clisup.backends.base import (
     Decoder,
 )
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.control_requests import ControlRequests
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.runs.long_lines import readable
 from clisup.daemon.runs.pace import TimeSlice
@@ -35,7 +34,7 @@ from clisup.daemon.runs.run_parts import (
 from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
-from clisup.daemon.runs.stdin_messages import StdinMessages
+from clisup.daemon.runs.stdin_messages import ControlRequests, StdinMessages
 from clisup.daemon.runs.stretch import Taken, take_stretch
 from clisup.daemon.runs.termination import Termination
 from clisup.daemon.runs.unparsed import UnparsedLines

@@ -1,4 +1,4 @@
-"""Messages of the daemon to a CLI's stdin: a prompt for a live process, an answer, a control request.
+"""Messages of the daemon to a CLI's stdin: a prompt for a live process, an answer, a control request and its answer.
 
 Each message is journaled with its id before the keeper gets it. Its text waits in a file until the CLI's stdin has it.
 So the CLI gets each message once, even if the daemon dies at any moment.
@@ -7,11 +7,12 @@ So the CLI gets each message once, even if the daemon dies at any moment.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 from msgspec.structs import replace
 
+from clisup.backends.base import ControlAnswer
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.keeper_link import Leash
 from clisup.daemon.runs.run_parts import RunSink
@@ -22,7 +23,7 @@ from clisup.host.failpoints import failpoint
 from clisup.model.sessions.turn_state import SentMessage, TurnState
 from clisup.store.session_dir import RunDir
 
-__all__ = ["StdinMessages"]
+__all__ = ["ControlRequests", "StdinMessages"]
 
 
 class StdinMessages:
@@ -89,3 +90,39 @@ class StdinMessages:
         for sent, token in self._sink.turn.says:
             if sent <= number:
                 self._dir.drop_said(token)
+
+
+class _OpenRequest:
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: ControlAnswer | None = None
+
+
+class ControlRequests:
+    """Open control requests of one run, by their ids."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _OpenRequest] = {}
+
+    async def request(self, request_id: str, send: Callable[[], Awaitable[bool]]) -> ControlAnswer | None:
+        """Send a request and wait for its answer. Return None if it was not sent, or the run ended without an answer."""
+        request = self._open[request_id] = _OpenRequest()
+        try:
+            if not await send():
+                return None
+            await request.done.wait()
+            return request.answer
+        finally:
+            del self._open[request_id]
+
+    def answered(self, answers: Iterable[ControlAnswer]) -> None:
+        """Deliver answers to their waiters. Ignore answers to requests of an earlier daemon."""
+        for answer in answers:
+            if (request := self._open.get(answer.request_id)) is not None:
+                request.answer = answer
+                request.done.set()
+
+    def close(self) -> None:
+        """End all waits: no answer comes any more."""
+        for request in self._open.values():
+            request.done.set()

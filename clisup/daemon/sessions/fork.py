@@ -189,7 +189,7 @@ async def _traces(source: Session) -> list[TurnTrace]:
         while stored := await recorder.read(reader):
             for event in stored:
                 if event_type(event.event) in WATCHED:
-                    traces.take(json.loads(event.event))
+                    traces.apply(json.loads(event.event))
             await trio.lowlevel.checkpoint()
     finally:
         reader.close()

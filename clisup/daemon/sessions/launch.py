@@ -13,8 +13,7 @@ from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.daemon.backends import Backend
 from clisup.daemon.sessions.cli_session import CliSession
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.tools.bridge_config import servers_with_bridge
-from clisup.daemon.tools.calls import SessionTools
+from clisup.daemon.tools.calls import SessionTools, servers_with_bridge
 from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.host.process.keepers import KEEPER_PROTO

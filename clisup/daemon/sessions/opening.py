@@ -19,7 +19,7 @@ from clisup.daemon.sessions.cli_session import check_foreign_writer
 from clisup.daemon.sessions.fork import make_fork
 from clisup.daemon.sessions.history import Seeding, check_history_of
 from clisup.daemon.sessions.session import Session
-from clisup.daemon.tools.bridge_config import check_mcp_config
+from clisup.daemon.tools.calls import check_mcp_config
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.process.native_writers import OwnProcesses

@@ -2,12 +2,18 @@
 
 A call lives as long as a bridge waits for it. No call is stored: after a restart of the daemon the bridge repeats the
 call with the same id, and the daemon passes it on with the same id. The client must not run a call twice.
+
+The CLI finds the bridge by an entry beside the client's own servers, in a file of its own. The entry has claude's form
+(`type`, `alwaysLoad` and `timeout`, 2.1.329), and the adapters of other CLIs convert it. The entry's `env` holds the
+token, so only the bridge's environment has it, and never an argv.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -16,18 +22,32 @@ import structlog
 import trio
 from pydantic import ValidationError
 
+import clisup
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError, WorldError
 from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 from clisup.model.refusing import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.wire.jsonrpc import Answer
 from clisup.wire.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
-__all__ = ["SessionTools", "ToolServer", "answer_json", "tool_answer"]
+__all__ = [
+    "BRIDGE_FILE",
+    "SLACK_S",
+    "SessionTools",
+    "ToolServer",
+    "answer_json",
+    "check_mcp_config",
+    "servers_with_bridge",
+    "tool_answer",
+]
 
+BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.py")
+SLACK_S = 300.0
+"""Extra time that the CLI waits beyond a tool's own time: for a client that serves, and for a restarted daemon."""
 _CLOSED = refused("The tool was not run to its end, because its session is closed.")
 _log = structlog.get_logger()
 
@@ -255,3 +275,41 @@ def tool_answer(params: AnswerParams) -> ToolAnswer:
 def answer_json(answer: ToolAnswer) -> bytes:
     """Return the result of `bridge/call`."""
     return json.dumps({"content": answer.content, "is_error": answer.is_error}).encode()
+
+
+# -- the bridge's entry in the CLI's MCP configuration ------------------------------------------------------------------
+
+
+def check_mcp_config(mcp_config: dict[str, Any] | None) -> None:
+    """Raise `UsageError(invalid_params)` if the bridge cannot be added to these servers."""
+    servers = (mcp_config or {}).get("mcpServers", {})
+    if not isinstance(servers, dict):
+        reason = "its mcpServers is not an object"
+    elif BRIDGE_SERVER in servers:
+        reason = f"the name {BRIDGE_SERVER!r} is reserved for the server of the session's tools"
+    else:
+        return
+    raise UsageError(
+        f"mcp_config cannot be combined with tools: {reason}",
+        hint="change the mcp_config, or omit the tools",
+        param="mcp_config",
+    )
+
+
+def servers_with_bridge(context: SessionContext, tools: SessionTools) -> dict[str, Any]:
+    """Return the `mcpServers` of a session with tools: the client's servers and the bridge."""
+    limits = tools.limits
+    longest = tools.longest
+    limit_s = max(limits.timeout_s, longest.timeout_s) + max(limits.wait_s, longest.wait_s) + SLACK_S
+    bridge = {
+        "type": "stdio",
+        "command": sys.executable,
+        "args": ["-I", "-S", BRIDGE_FILE],
+        "env": {
+            "CLISUP_BRIDGE_SOCKET": context.services.socket,
+            "CLISUP_BRIDGE_TOKEN": tools.token or "",
+        },
+        "alwaysLoad": True,
+        "timeout": int(limit_s * 1000),
+    }
+    return {**(context.dir.read_mcp_servers() or {}), BRIDGE_SERVER: bridge}

@@ -152,7 +152,7 @@ class Ledger(Struct):
     def spend(self, event: dict[str, Any]) -> None:
         """Fold an event of `SPENDING` of the running turn. `fold` ignores them: of an ended turn only the end counts."""
         if self.active_turn is not None:
-            self.active_turn.spending.see(event, self.model)
+            self.active_turn.spending.add(event, self.model)
 
     def pass_over(self, src: Source, *, answers: bool) -> None:
         """Note that events up to the one at `src` are journaled. `answers`: some of them show an answer of the model."""
