@@ -181,6 +181,6 @@ def test_a_backend_without_images_refuses_them_before_the_prompt_is_accepted(ser
 def test_an_agent_that_takes_no_images_fails_the_turn(agent: Start, tmp_path: Path) -> None:
     session = agent().new(backend="blind")
     error = session.ask([image(), text("say x")])["error"]
-    assert error["kind"] == "invalid_request" and "takes no images in its prompts" in error["message"]
+    assert error["kind"] == "invalid_request" and "takes none in its prompts" in error["message"]
     assert heard(tmp_path) == []
     assert session.ask("say fine")["text"] == "fine"

@@ -249,7 +249,9 @@ async def test_a_daemon_that_is_told_to_stop_does_not_first_remove_ten_thousand_
     """What was begun is done whole; the rest stays for the next time."""
     removed: list[str] = []
     manager: Any = SimpleNamespace(
-        find=lambda session_id: session_id, cursors=SimpleNamespace(drop_sessions=lambda ids: None), stopping=False
+        find=lambda session_id: session_id,
+        cursors=SimpleNamespace(drop_sessions=lambda ids: None),
+        services=SimpleNamespace(storage=SimpleNamespace(stopping=False)),
     )
 
     async def delete(session_id: str) -> None:
