@@ -105,7 +105,7 @@ class Manager:
         else:
             ended = await end_unsupervised(self.state_dir, session_id)
         if ended:
-            reason += f" (its CLI was still running in run {ended[-1]}, and was ended: nobody could watch it)"
+            reason += f" (its CLI was still running, in run {ended[-1]}, and was ended: nobody could watch it)"
         self.damaged[session_id] = reason
         fault = None if isinstance(error, ClisupError) else error
         _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
