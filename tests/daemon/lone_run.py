@@ -11,7 +11,7 @@ from clisup.backends.base import Adapter, Background, Carried, LaunchRequest, ba
 from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
-from clisup.daemon.runs.run_parts import Place, RunSettings
+from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Entry, Item, Recorder
 from clisup.model.events import (
     ApprovalRequested,
@@ -22,6 +22,7 @@ from clisup.model.events import (
 )
 from clisup.model.journal import read_lines
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.ladder import ladder_for
@@ -59,11 +60,11 @@ class _Sink:
     def record(self, entries: Sequence[Entry]) -> int:
         return self._recorder.record(entries)
 
-    def end_turn(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
         memo = {"begin": place, "background": sorted(background)}
         return [Item(TurnCompleted(outcome="completed", usage=terminal.usage), self.turn.id, memo=memo)]
 
-    def begin_turn(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
+    def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
         memo = {"begin": place, "background": sorted(background), "pid": self.turn.pid}
         started = TurnStarted(run=1, origin="backend", prompt_ids=prompt_ids)
         return [Item(started, f"t{self._recorder.ledger.turns + 1}", memo=memo)]
