@@ -1,4 +1,4 @@
-"""The composition root: from locks to a serving daemon, and down again in the reverse order."""
+"""The daemon: from its locks to serving clients, and back in the reverse order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from clisup import __version__
 from clisup.config.keys import Change
 from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
-from clisup.daemon.clients.handlers import make_handlers
+from clisup.daemon.clients.connection import Handlers
 from clisup.daemon.clients.server import Server
 from clisup.daemon.ops.metrics import watch_lag
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.ops.status import summaries_of
-from clisup.daemon.reexec import Succession
-from clisup.daemon.reload import Hangups, check_restart, reload
-from clisup.daemon.service_status import Announcer, Vitals, status_line
+from clisup.daemon.reexec import Reexec
+from clisup.daemon.service_status import ServiceStatus, VitalTasks, status_line
+from clisup.daemon.sessions.context import Notification
 from clisup.daemon.sessions.registry import Manager
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "run_daemon"]
 
 StopMode = Literal["drain", "detach", "kill"]
-SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach the clients that read
-NAMED_KEYS = 5  # of a configuration that was changed since
-LOCK_LOOK_S = 5.0  # between two looks whether the lock of the state directory is still there
+SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach clients
+NAMED_KEYS = 5  # changed keys that a message names
+LOCK_CHECK_S = 5.0  # between two checks of the state directory's lock
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
 _log = structlog.get_logger()
 
 
 def run_daemon(daemon: Daemon) -> None:
-    """Run it to its end. Raises `ClisupError` where it cannot start, with its own message and not a nursery's.
+    """Run the daemon to its end. Raises the `ClisupError` of a failed start, without the nursery's wrapping.
 
-    A fault of its own goes to the log, which knows what may be told of it, and not to stderr as it is.
+    An internal error goes to the log, which redacts it, and not to stderr.
     """
     try:
         trio.run(daemon.run)
@@ -62,35 +62,45 @@ def run_daemon(daemon: Daemon) -> None:
         cause = _only_one(error)
         if isinstance(cause, Exception) and not isinstance(cause, ClisupError):
             _log.error("daemon failed", exc_info=error)
-            cause = WorldError("cannot go on, because of a fault in the daemon", hint="its log says where: report it")
+            cause = WorldError("internal error of the daemon", hint="see its log, and report the error")
         raise cause from None
     finally:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Python takes its own handlers away before it leaves
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Python removes its handlers before it exits
 
 
 def _only_one(error: BaseException) -> BaseException:
-    """What a nursery has wrapped, so that a refusal to start has its own message and exit code."""
+    """Return the single cause that nurseries have wrapped, so a failed start has its own message and exit code."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 class Daemon:
-    """One daemon: locks, sessions, the socket. `run` is its whole life."""
+    """Daemon with its locks, sessions and socket. `run` is its whole life.
+
+    `make_handlers` makes the handlers of the method table. `apply_reload` reads and applies the configuration file.
+    `check_restart` refuses a restart with which open sessions could not continue.
+    """
 
     def __init__(
         self,
         config: Config,
         backends: Backends,
-        succession: Succession,
+        reexec: Reexec,
         *,
         state_dir: str,
         socket_path: str,
         config_file: ConfigFile,
+        make_handlers: Callable[[Daemon], Handlers],
+        apply_reload: Callable[[Daemon, bool], Awaitable[list[Change]]],
+        check_restart: Callable[[Daemon], Awaitable[None]],
     ) -> None:
+        self._make_handlers = make_handlers
+        self._apply_reload = apply_reload
+        self._check_restart = check_restart
         self.config = config
         self.config_file = config_file
-        self.succession = succession
+        self.reexec = reexec
         self.backends = backends
         hide_secrets(backends)
         self.state_dir = state_dir
@@ -102,34 +112,36 @@ class Daemon:
         self._stop_mode: StopMode | None = None
         self._stopping = trio.Event()
         self._hasten = trio.Event()
-        self._deciding = trio.Lock()  # held while a signal's meaning is asked for
-        self._hangups = Hangups(self)
+        self._deciding = trio.Lock()  # held while systemd is asked about a signal
+        self._hangups = Notification()
         self.reloading = trio.Lock()
-        self.reading = trio.CapacityLimiter(1)  # a thread that reads the configuration; on a bad disk it may never end
-        self.activated = ACTIVATED in succession.inherited
-        self.notifier = Notifier.of(succession.env)
-        self._vitals = Vitals()
-        self._announcer = Announcer(self.notifier, self._vitals, self._look)
+        self.reading = trio.CapacityLimiter(
+            1
+        )  # for a thread that reads the configuration, which may hang on a bad disk
+        self.activated = ACTIVATED in reexec.inherited
+        self.notifier = Notifier.of(reexec.env)
+        self._vitals = VitalTasks()
+        self._service_status = ServiceStatus(self.notifier, self._vitals, self._look)
         self.manager: Manager
         self._tracing: Tracing | None = None
         self.server: Server
         self.retention: Retention
 
     async def run(self) -> None:
-        """Lock, load, adopt, serve; then stop as asked. Clients are accepted only after every session is known."""
-        make_safe_dir(self.state_dir, "keep state in")  # before any file in it is made, opened or run
+        """Lock, load, adopt, serve, then stop as requested. Clients are accepted once every session is loaded."""
+        make_safe_dir(self.state_dir, "keep state in")  # before any use of a file in it
         check_safe_dir(self.state_dir, "keep state in", entries=True)
-        old = self.succession.inherited
+        old = self.reexec.inherited
         self._state_lock = self._lock_state(old.get("state"))
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._announcer.run)
+                nursery.start_soon(self._service_status.run)
                 await self._live(nursery)
                 nursery.cancel_scope.cancel()
-            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.succession.due)
+            _log.info("stopped", uptime_s=round(clock.monotonic() - self._started, 3), restarts=self.reexec.due)
         finally:
-            if not self.succession.due:
+            if not self.reexec.due:
                 self._socket_lock.release()
                 self._state_lock.release()
 
@@ -139,13 +151,13 @@ class Daemon:
         return lock
 
     async def _keep_lock(self) -> None:
-        """Take the lock again where its file was removed, or leave the sessions to the daemon that has taken it meanwhile.
+        """Take the lock again if its file was removed, or stop if another daemon has taken it meanwhile.
 
-        A cleaner of /tmp removes the file after some days. Without it a second daemon would serve the same sessions.
+        A cleaner of /tmp removes the file after some days. Then a second daemon could serve the same sessions.
         """
         storage = self.manager.services.storage
         while True:
-            await trio.sleep(LOCK_LOOK_S)
+            await trio.sleep(LOCK_CHECK_S)
             try:
                 with storage.watched():
                     if self._state_lock.is_in_place():
@@ -164,7 +176,7 @@ class Daemon:
             self._state_lock = lock
 
     def descriptors(self) -> dict[str, int]:
-        """What a successor in this process takes over."""
+        """Return the descriptors for a successor in this process."""
         return {
             "state": self._state_lock.fileno(),
             "socket": self._socket_lock.fileno(),
@@ -178,13 +190,13 @@ class Daemon:
             nursery.start_soon(self.manager.services.keepers.run)  # nothing waits for it
             nursery.start_soon(self._vitals.keep, "zombies", self.manager.services.orphans.reap)
             await self.manager.load()
-            self.server = Server(self.config.daemon, make_handlers(self), self._keeper_pids,
+            self.server = Server(self.config.daemon, self._make_handlers(self), self._keeper_pids,
                                  self.manager.services.metrics, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
-            held = self.succession.inherited
+            held = self.reexec.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
             self.retention = Retention(self.manager, self.config.daemon.retention)
-            nursery.start_soon(self._vitals.keep, "signals", self._heed_signals)
-            nursery.start_soon(self._hangups.heed)
+            nursery.start_soon(self._vitals.keep, "signals", self._handle_signals)
+            nursery.start_soon(self._reload_on_hangups)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.metrics)
             nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
@@ -194,18 +206,18 @@ class Daemon:
             self.trace()
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
-            nursery.start_soon(self._announcer.ready)  # a manager that does not listen may hold up nothing
+            nursery.start_soon(self._service_status.ready)  # a service manager that does not listen must delay nothing
             self._log_ready()
             await self._stopping.wait()
-            while (mode := self._stop_mode) is not None:  # a signal may make another one of it
+            while (mode := self._stop_mode) is not None:  # a signal may change the mode
                 await self._stop(mode)
                 async with self._deciding:
                     if mode == self._stop_mode:
                         break
-            nursery.cancel_scope.cancel()  # before the close: nobody may wait on a descriptor whose number is free again
-            if not self.succession.due:
+            nursery.cancel_scope.cancel()  # before the close: no task may wait on a descriptor whose number is free again
+            if not self.reexec.due:
                 listener.close()
-                if not self.activated:  # systemd's stays, with whoever waits in it
+                if not self.activated:  # systemd's socket stays, with the clients that wait in it
                     os.unlink(self.socket_path)
             sessions.cancel_scope.cancel()
 
@@ -219,7 +231,7 @@ class Daemon:
         return 0 if self._tracing is None else self._tracing.spans_queued
 
     def trace(self) -> None:
-        """Trace as the configuration says from now on, or not at all. Where that cannot be, the log says why; turns go on."""
+        """Start or stop tracing as the configuration says. A failure goes to the log, and turns continue."""
         if self._tracing is not None:
             self._tracing.end()
             self._tracing = None
@@ -234,24 +246,24 @@ class Daemon:
         else:
             self._nursery.start_soon(self._tracing.run)
 
-    async def _heed_signals(self) -> None:
+    async def _handle_signals(self) -> None:
         numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
         with trio.open_signal_receiver(*numbers) as signals:
             let_hangups_in()
             async for number in signals:
                 if number == signal.SIGHUP:
-                    self._hangups.came()  # a slow disk must not delay the next signal
+                    self._hangups.notify()  # a slow disk must not delay the next signal
                     continue
                 async with self._deciding:
-                    await self._heed(number)
+                    await self._handle_signal(number)
 
-    async def _heed(self, number: int) -> None:
-        from clisup.host.systemd.service import restart_job  # what it asks systemd with is not for the start
+    async def _handle_signal(self, number: int) -> None:
+        from clisup.host.systemd.service import restart_job  # not needed for the start
 
-        first = self._stop_mode is None or self.succession.due
-        back = first and number == signal.SIGTERM and await restart_job(self.succession.env)
-        if self.succession.due:  # it shall not come back after all, or only as systemd starts it
-            self.succession.due, self._stop_mode = False, None
+        first = self._stop_mode is None or self.reexec.due
+        back = first and number == signal.SIGTERM and await restart_job(self.reexec.env)
+        if self.reexec.due:  # cancel the restart, or leave it to systemd
+            self.reexec.due, self._stop_mode = False, None
         if self._stop_mode is not None:
             self.stop("kill", why=f"{signal.Signals(number).name} again")
         elif back:
@@ -259,49 +271,65 @@ class Daemon:
         else:
             self.stop(self.config.daemon.on_stop, why=signal.Signals(number).name)
 
+    async def _reload_on_hangups(self) -> None:
+        """Reload after each SIGHUP, with the result in the log. A flood of signals gives one reload after the other."""
+        while True:
+            await self._hangups.wait()
+            self._hangups.clear()
+            try:
+                await self.reload()
+            except ClisupError as error:
+                path = self.config_file.path
+                _log.error("configuration not reloaded", file=path, kind=error.kind, error=error.message)
+            except Exception:  # a fault of the reload must not end the daemon
+                _log.exception("reload failed inside the daemon")
+
     async def reload(self, *, dry_run: bool = False) -> list[Change]:
-        """Take up the configuration file as it is now; what has changed, or with `dry_run` would. Raises as `reloading.reload`."""
+        """Apply the configuration file, and return the changes. With `dry_run` only return them.
+
+        Raises as `clisup.daemon.reload.reload`.
+        """
         if dry_run or self.state != "ready":
-            return await reload(self, dry_run=dry_run)
+            return await self._apply_reload(self, dry_run)
         self.notifier.reloading()
         try:
-            return await reload(self, dry_run=False)
+            return await self._apply_reload(self, False)
         finally:
-            if self.state == "ready":  # what stops or starts anew meanwhile has its own words
-                self._nursery.start_soon(self._announcer.ready)
+            if self.state == "ready":  # a stop or restart meanwhile reports its own state
+                self._nursery.start_soon(self._service_status.ready)
 
     async def restart(self) -> None:
-        """Begin a restart in place, where a successor would start and have the backend of every open session.
+        """Begin a restart in place, if a successor would start and have the backend of every open session.
 
         Raises `UsageError`: unsupported, session_busy; `ConfigurationError`; `WorldError(shutting_down)`.
         """
         if self._stop_mode is not None:
             raise WorldError(
-                "cannot restart, because the daemon is stopping", kind="shutting_down", hint="start it anew"
+                "the daemon is stopping, so it does not restart", kind="shutting_down", hint="start it again"
             )
-        await self.succession.prepare()
-        await check_restart(self)
+        await self.reexec.prepare()
+        await self._check_restart(self)
         if self._stop_mode is None:
-            self.succession.due = True
-            self.notifier.reloading()  # to the manager it is one: the successor says that it is over
+            self.reexec.due = True
+            self.notifier.reloading()  # a restart counts as a reload: the successor reports its end
             self.stop("detach", why="a client asked for a restart")
 
     def stop(self, mode: StopMode, **why: str) -> None:
-        """Begin to stop; `why` goes into the log. A later `kill` hastens a `drain`."""
-        _log.info("stopping", mode="restart" if self.succession.due else mode, **why)
+        """Begin to stop. `why` goes to the log. A later `kill` shortens a `drain`."""
+        _log.info("stopping", mode="restart" if self.reexec.due else mode, **why)
         if self._stop_mode is None or mode == "kill":
             self._stop_mode = mode
         self.state = "draining"
-        self.manager.stopping = self.manager.services.storage.stopping = True
-        if not self.succession.due:
+        self.manager.services.storage.stopping = True
+        if not self.reexec.due:
             self.notifier.stopping()
-            self._announcer.tell()
+            self._service_status.report()
         self._stopping.set()
         if mode == "kill":
             self._hasten.set()
 
     async def _stop(self, mode: StopMode) -> None:
-        """End or leave the running turns, as the mode says."""
+        """End or detach the running turns, as the mode says."""
         if mode == "drain" and not self._hasten.is_set():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._drain, nursery)
@@ -313,7 +341,7 @@ class Daemon:
                 await self._end_all("kill")
                 await self.manager.end_homeless()
         for session in self.manager:
-            session.shutdown.leave()
+            session.detach()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.deliver_all()
             if self._tracing is not None:
@@ -326,13 +354,13 @@ class Daemon:
     async def _end_all(self, mode: str) -> None:
         async with trio.open_nursery() as nursery:
             for session in self.manager:
-                nursery.start_soon(session.shutdown.drain, mode)
+                nursery.start_soon(session.drain, mode)
 
     def _keeper_pids(self) -> set[int]:
-        return {pid for session in self.manager if (pid := session.keeper_pid()) is not None}
+        return {pid for session in self.manager if (pid := session.context.keeper_pid()) is not None}
 
     def _look(self) -> tuple[str, str]:
-        """The state, and the line of `systemctl status`."""
+        """Return the state, and the line of `systemctl status`."""
         if self.state == "starting":
             return self.state, status_line(state=self.state, sessions=0, running=0)
         services, sessions = self.manager.services, [s for s in self.manager if s.state != "closed"]
@@ -345,10 +373,10 @@ class Daemon:
         )
         return self.state, line
 
-    # -- what people look at -----------------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------------------------
 
     def identity(self) -> dict[str, Any]:
-        """Who serves, for `initialize`."""
+        """Return the identity of the daemon, for `initialize`."""
         return {
             "name": "clisup",
             "version": __version__,
@@ -359,9 +387,9 @@ class Daemon:
         }
 
     async def status(self, turn: Callable[[], Awaitable[None]]) -> str:
-        """Everything that `clisup status` shows, as JSON; `schema_version` grows when a field changes its meaning.
+        """Return everything that `clisup status` shows, as JSON. `schema_version` grows when a field changes its meaning.
 
-        `turn` is awaited before the work that nobody else can do anything during: the client's turn for it.
+        `turn` is awaited before work that blocks all other clients.
         """
         rows = await self.backends.describe()
         await self.manager.look_at_memory()
@@ -390,8 +418,8 @@ class Daemon:
         return f'{json.dumps(rest)[:-1]}, "sessions": {summaries}}}'
 
     async def diagnose(self, name: str | None, cwd: str | None) -> list[Finding]:
-        """What `clisup doctor` shows. Raises `UsageError(backend_not_found)`."""
-        from clisup.daemon.ops.doctor import Surroundings, diagnose  # a daemon that nobody asks does not load it
+        """Return the findings of `clisup doctor`. Raises `UsageError(backend_not_found)`."""
+        from clisup.daemon.ops.doctor import Surroundings, diagnose  # loaded at the first request only
 
         services = self.manager.services
         storage = services.storage.describe()
@@ -399,7 +427,7 @@ class Daemon:
         around = Surroundings(
             state_dir=self.state_dir,
             socket=self.socket_path,
-            env=self.succession.env,
+            env=self.reexec.env,
             configuration=configuration,
             configuration_problem=problem,
             cgroup=services.cgroups.path,
@@ -413,7 +441,7 @@ class Daemon:
         return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())
 
     async def _configuration(self) -> tuple[str, tuple[str, str] | None]:
-        """What holds and since when, with what the file says by now; and why that cannot be taken up, with the way out."""
+        """Describe the configuration in force and the changes of its file. Also return why the file cannot be applied, and a hint."""
         all_defaults = "; no such file, or nothing in it: all defaults" if self.config.is_default else ""
         words = f"{self.config_file.path}, as the daemon read it at {self.configured_at}{all_defaults}"
         try:

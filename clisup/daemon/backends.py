@@ -1,4 +1,4 @@
-"""The configured backends: each adapter with its command, version, scrub rules and environment."""
+"""Configured backends: an adapter with its command, version, scrub rules and environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from clisup.policy.watchdog import TurnTimeouts
 __all__ = ["Backend", "Backends", "hide_secrets"]
 
 DESCRIBE_WAIT_S = 2.0
-"""How long a list of backends waits for a CLI that has not told its version yet; the question goes on behind it."""
+"""Seconds that a list of backends waits for a CLI's version. The probe continues in the background."""
 
 MODELS_LIMIT_S = 45.0
 """Seconds for a provider to list its models."""
@@ -47,17 +47,17 @@ MODELS_LIMIT_BYTES = 4 * 1024 * 1024
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
 _FORMS: tuple[dict[str, Any], ...] = ({"live": True}, {"system_prompt": "-", "system_prompt_file": "/-"})
-"""Launches beside the ordinary one for which an adapter sets further variables."""
+"""Forms of a launch for which an adapter sets further variables."""
 
 
 def hide_secrets(backends: Iterable[Backend]) -> None:
-    """From now on, no line of the log and no error shows their secrets."""
+    """Hide the backends' secrets from the log and from errors."""
     for backend in backends:
         LOG.hide(backend.name, backend.private())
 
 
 class Backend:
-    """One `[backends.NAME]`: everything that does not depend on a session."""
+    """One `[backends.NAME]` of the configuration, without anything of a session."""
 
     def __init__(
         self,
@@ -75,18 +75,20 @@ class Backend:
         self._inherited = inherited
         self.rules = rules
         self._probe = probe
-        self.version: str | None = None  # that was told last
+        self.version: str | None = None  # as last reported
         self.versions = config.versions or self.adapter.default_versions
         _check_versions(name, self.versions)
         check_configuration(rules, pass_env=config.passed, env_names=config.env, request_env=config.request_env)
         _check_mode(name, config, self.adapter)
         _check_api(name, config)
         _check_command(name, self.command)
-        self.environment(request_env={}, sets={}, markers={})  # shows a key whose endpoint is held back, or the reverse
+        self.environment(
+            request_env={}, sets={}, markers={}
+        )  # refuses a key whose endpoint is scrubbed, or the reverse
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The argv prefix as configured, not yet found on PATH."""
+        """Return the configured argv prefix, not yet resolved on PATH."""
         return tuple(self.config.command) or self.adapter.default_command
 
     def environment(
@@ -97,7 +99,7 @@ class Backend:
         closed: Collection[str] = (),
         markers: Mapping[str, str],
     ) -> tuple[dict[str, str], EnvReport]:
-        """The child's whole environment, and what was kept, dropped and set. Raises `UsageError` for a refused name."""
+        """Return the child's whole environment, and a report of it. Raises `UsageError` for a refused name."""
         return build_environment(
             self._inherited,
             self.rules,
@@ -111,7 +113,7 @@ class Backend:
         )
 
     def own_environment(self, request_env: Mapping[str, str]) -> Mapping[str, str]:
-        """As `environment`, without what an adapter sets and without markers: made once where the request brought nothing."""
+        """Return the environment without markers and without the variables that the adapter sets."""
         return self._plain if not request_env else self.environment(request_env=request_env, sets={}, markers={})[0]
 
     @cached_property
@@ -119,7 +121,7 @@ class Backend:
         return self.environment(request_env={}, sets={}, markers={})[0]
 
     def own_launch(self) -> LaunchSpec:
-        """What the adapter makes of an ordinary prompt: the variables that it sets and closes by itself."""
+        """Return the launch of an ordinary prompt, with the variables that the adapter sets and removes."""
         return self.adapter.launch(self._request())
 
     def _request(self) -> LaunchRequest:
@@ -135,12 +137,15 @@ class Backend:
 
     @property
     def mode(self) -> str:
-        """The mode of sessions that say none: one-shot or live."""
+        """Return the default mode of sessions: one-shot or live."""
         default = "live" if self.adapter.capabilities.live_by_default else "one-shot"
         return default if self.config.mode == "auto" else self.config.mode
 
     def executable(self) -> Executable:
-        """The command's file. Raises `WorldError(backend_unavailable)`, also where a Python package of its own command is missing."""
+        """Return the command's file.
+
+        Raises `WorldError(backend_unavailable)`, also if a Python package of the default command is missing.
+        """
         if not self.config.command and (missing := missing_packages(self.adapter.packages)):
             raise WorldError(
                 f"cannot use backend {self.name!r}, because the Python package {missing[0]} is not installed beside clisup",
@@ -155,7 +160,7 @@ class Backend:
         )
 
     def argv(self) -> tuple[str, ...]:
-        """What is really started: the command with an absolute path, or the worker behind a launcher that the adapter knows.
+        """Return the argv that is started: the command with an absolute path, or the worker behind a known launcher.
 
         Raises `WorldError(backend_unavailable)`.
         """
@@ -167,9 +172,9 @@ class Backend:
         return (*(worker or (executable.path,)), *self.command[1:])
 
     async def ready(self, *, patience_s: float | None = None) -> tuple[tuple[str, ...], str | None]:
-        """The argv prefix to start, and the version; None where the adapter knows no way to ask for one.
+        """Return the argv prefix and the version. The version is None if the adapter cannot ask for it.
 
-        Raises `WorldError` where the backend cannot be used, or has told no version within `patience_s`.
+        Raises `WorldError` if the backend is unavailable, or has reported no version within `patience_s`.
         """
         executable = self.executable()
         argv = self._argv(executable)
@@ -231,7 +236,7 @@ class Backend:
         )
 
     async def describe(self) -> dict[str, Any]:
-        """One row of `backend/list`; never raises for a backend that cannot be used, but says why."""
+        """Return the row of `backend/list`, with the reason if the backend is unavailable."""
         row: dict[str, Any] = {
             "name": self.name,
             "kind": self.config.kind,
@@ -253,30 +258,30 @@ class Backend:
         return row
 
     def redactor(self, secrets: Iterable[str] = ()) -> Redactor:
-        """Hides the values that were set on purpose, brought by a request, or that the scrub keeps away."""
+        """Return a redactor of values that were set on purpose, came with a request, or are scrubbed."""
         scrubbed = [value for name, value in self._inherited.items() if self._is_credential(name)]
         configured = [value.get_secret_value() for value in self.config.env.values()]
         return Redactor([*scrubbed, *configured, *secrets])
 
     @cached_property
     def plain(self) -> Redactor:
-        """The one of all sessions that brought no secret of their own."""
+        """Return the redactor of sessions without secrets of their own."""
         return self.redactor()
 
     @cached_property
     def timeouts(self) -> TurnTimeouts:
-        """The timers of all sessions that asked for no others."""
+        """Return the timers of sessions without timers of their own."""
         return TurnTimeouts(**self.config.timeouts.model_dump(), resting=self.config.live.idle_s)
 
     def private(self) -> Redactor:
-        """As `redactor`, and also what `pass_env` lets through, whatever its name, but paths: for the log and for errors."""
+        """Return a redactor for the log and for errors: it also hides all values of `pass_env` that are no paths."""
         let_through = [value for name in self.config.passed if (value := self._inherited.get(name))]
         return self.redactor(value for value in let_through if not value.startswith("/"))
 
     def unexplained(self, names: Iterable[str]) -> list[str]:
-        """Of the variables that a run had: those whose values may be secret and that this configuration does not give.
+        """Return the variables of a run that may be secret and that this configuration does not set.
 
-        What an allow list names is no secret. Empty where the run was started with this configuration and environment.
+        A name of an allow list is no secret. For a run of this configuration and environment the list is empty.
         """
         own = self.own_launch()
         given, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
@@ -285,15 +290,15 @@ class Backend:
         return sorted(name for name in strange if (rule := self.rules.verdict(name)) is None or rule.kind != "allow")
 
     def _set_by_the_adapter(self) -> set[str]:
-        """The variables that it sets in some launches only: flags and places, no secrets."""
+        """Return the variables that the adapter sets in some launches only: flags and places, no secrets."""
         names: set[str] = set()
         for form in _FORMS:
-            with suppress(UsageError):  # a CLI that has no such launches sets nothing for them
+            with suppress(UsageError):  # this CLI has no such launch
                 names.update(self.adapter.launch(replace(self._request(), **form)).env)
         return names
 
     def _is_credential(self, name: str) -> bool:
-        """Scrubbed or let through on purpose, and named like a secret: a scrubbed region or path is none."""
+        """Tell whether a variable that is scrubbed or passed on has the name of a secret. A scrubbed region or path has not."""
         rule = self.rules.verdict(name)
         kept_away = rule is not None and rule.kind == "scrub"
         return name == self.config.key_env or (
@@ -302,7 +307,7 @@ class Backend:
 
 
 def _adapter(name: str, config: BackendConfig) -> Adapter:
-    """The adapter of its kind, which is its name where it names none."""
+    """Return the adapter of the backend's kind."""
     if is_kind(config.kind):
         return get_adapter(config.kind, config.mode)
     raise ConfigurationError(
@@ -312,7 +317,7 @@ def _adapter(name: str, config: BackendConfig) -> Adapter:
 
 
 def _check_versions(name: str, versions: str) -> None:
-    """A range that cannot be read is an error of the start, not of the first turn."""
+    """Refuse an invalid range of versions at the start, not in the first turn."""
     try:
         in_range("0", versions)
     except ConfigurationError as error:
@@ -321,7 +326,7 @@ def _check_versions(name: str, versions: str) -> None:
 
 
 def _check_command(name: str, command: tuple[str, ...]) -> None:
-    """A generic adapter has no command of its own."""
+    """Refuse a generic adapter without a command."""
     if not command:
         raise ConfigurationError(
             f"cannot use backend {name!r}, because it names no command",
@@ -330,7 +335,7 @@ def _check_command(name: str, command: tuple[str, ...]) -> None:
 
 
 def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
-    """A mode that the CLI does not have is an error of the start, not of the first turn."""
+    """Refuse a mode that the CLI does not have at the start, not in the first turn."""
     if config.mode == "live" and not adapter.capabilities.live:
         raise ConfigurationError(
             f'cannot use backends.{name}.mode = "live", because a {config.kind} process serves one turn',
@@ -363,10 +368,13 @@ def _made(
 
 
 class Backends:
-    """All of them, by name."""
+    """Configured backends by name."""
 
     def __init__(self, config: Config, inherited: Mapping[str, str], before: Backends | None = None) -> None:
-        """Raises `ConfigurationError`, whose `data` names the key. What is the same as `before` is the same object."""
+        """Create the backends. An unchanged one of `before` stays the same object.
+
+        Raises `ConfigurationError`, whose `data` names the key.
+        """
         override = Path(in_home(config.daemon.scrub_lists, inherited)) if config.daemon.scrub_lists else None
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._defaults = config.defaults
@@ -377,12 +385,12 @@ class Backends:
             old = before and before._all.get(name)
             self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
 
-    def take(self, other: Backends) -> None:
-        """Be those from now on."""
+    def replace(self, other: Backends) -> None:
+        """Replace all backends by those of `other`."""
         self._defaults, self._all = other._defaults, other._all
 
     def rules_differ(self, other: Backends) -> bool:
-        """Has a backend that both have other scrub rules in one of them?"""
+        """Tell whether a common backend has different scrub rules."""
         both = [(self._all[name], other._all[name]) for name in self._all if name in other._all]
         return any(one.rules != two.rules for one, two in both if one.config.kind == two.config.kind)
 
@@ -390,9 +398,9 @@ class Backends:
         return iter(self._all.values())
 
     async def describe(self) -> list[dict[str, Any]]:
-        """The rows of `backend/list`. All CLIs are asked at once, and none is waited for longer than `DESCRIBE_WAIT_S`."""
+        """Return the rows of `backend/list`. All CLIs are asked at once, for `DESCRIBE_WAIT_S` at most."""
         rows: dict[str, dict[str, Any]] = {}
-        asked = list(self)  # a reload may change them meanwhile
+        asked = list(self)  # a reload may replace them meanwhile
 
         async def ask(backend: Backend) -> None:
             rows[backend.name] = await backend.describe()
@@ -406,7 +414,7 @@ class Backends:
         return sorted(self._all)
 
     def get(self, name: str) -> Backend:
-        """A backend by name. Raises `UsageError(backend_not_found)` that lists the configured ones."""
+        """Return a backend. Raises `UsageError(backend_not_found)`, which lists the configured ones."""
         try:
             return self._all[name]
         except KeyError:

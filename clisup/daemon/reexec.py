@@ -1,7 +1,7 @@
-"""A restart in place: the daemon executes itself anew, with the code and the configuration that are there by then.
+"""Restart in place: the daemon executes itself again, with the code and configuration of that moment.
 
-The process stays the same one, so its locks are never free in between; the socket stays bound, so a client that connects
-meanwhile waits; keepers and their CLIs do not notice. Connections end, and clients come back by cursor and by key.
+The process stays the same, so its locks are never free in between. The socket stays bound, so clients that connect
+meanwhile wait. Keepers and their CLIs do not notice. Connections end, and clients reconnect by cursor and key.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
 from clisup.host.process.carrying import CarriedEnvironment
 from clisup.host.process.trial import try_start
 
-__all__ = ["Succession"]
+__all__ = ["Reexec"]
 
 
 @dataclass
-class Succession:
-    """How the successor is to be started, what was inherited from a predecessor, and whether one is due.
+class Reexec:
+    """Start of the successor in this process, and the descriptors inherited from the predecessor.
 
-    `credentials` are systemd's, by name, as they were when the service started: they travel in memory, like the environment.
+    `due` tells whether a restart was requested. `credentials` are those of systemd at the start of the service. They
+    stay in memory, like the environment.
     """
 
     argv: tuple[str, ...]
@@ -31,11 +32,11 @@ class Succession:
 
     @property
     def carried(self) -> CarriedEnvironment:
-        """What the successor takes for its own."""
+        """Return the environment and credentials of the successor."""
         return CarriedEnvironment(self.env, self.credentials)
 
     async def prepare(self) -> None:
-        """Make sure that a successor would start. Raises `ConfigurationError` that says why not; then nothing changes."""
+        """Check that a successor would start. Raises `ConfigurationError` with the reason if not."""
         if (refused := await try_start(self.argv, self.carried)) is not None:
             raise ConfigurationError(
                 f"cannot restart, because the daemon would not start again: {refused.reason}",

@@ -1,4 +1,4 @@
-"""What the service manager hears of the daemon while it lives: a status line, more time where it is needed, signs of life."""
+"""Messages to the service manager: a status line, requests for more time, and watchdog pings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import trio
 
 from clisup.host.systemd.notify import Notifier
 
-__all__ = ["EXTENSION_S", "Announcer", "Vitals", "status_line"]
+__all__ = ["EXTENSION_S", "ServiceStatus", "VitalTasks", "status_line"]
 
 STATUS_S = 5.0
-"""Between two looks at what the status line says; it is sent when it has changed."""
+"""Seconds between two checks of the status line, which is sent when it has changed."""
 EXTENSION_S = 30.0
-"""A start or a stop that goes on asks for so much more time at each look."""
+"""Seconds that a running start or stop asks for at each check."""
 READY_PAUSE_S = 0.1
 _log = structlog.get_logger()
 
 
 def status_line(*, state: str, sessions: int, running: int, waiting: int = 0, storage: str = "ok") -> str:
-    """The line of `systemctl status`."""
+    """Return the line of `systemctl status`."""
     turns = "1 turn" if running == 1 else f"{running} turns"
     if state == "starting":
         return "starting: taking up sessions"
@@ -33,8 +33,8 @@ def status_line(*, state: str, sessions: int, running: int, waiting: int = 0, st
     return ", ".join(words)
 
 
-class Vitals:
-    """The tasks that the daemon is nothing without. One that has ended, whichever way, is what a watchdog must not overlook."""
+class VitalTasks:
+    """Tasks that must not end while the daemon runs. The watchdog pings stop when one has ended."""
 
     def __init__(self) -> None:
         self._ended: list[str] = []
@@ -44,7 +44,7 @@ class Vitals:
         return not self._ended
 
     async def keep(self, name: str, task: Callable[..., Awaitable[Any]], *args: object) -> None:
-        """Run it to its end, and remember that it has one."""
+        """Run the task, and note its end."""
         try:
             await task(*args)
         finally:
@@ -52,52 +52,52 @@ class Vitals:
         _log.error("task ended inside the daemon", task=name)
 
 
-class Announcer:
-    """`look` gives the daemon's state and its status line. `run` is a task for as long as the daemon lives."""
+class ServiceStatus:
+    """Status of the daemon for its service manager. `read` returns the state and the status line. `run` is a task."""
 
-    def __init__(self, notifier: Notifier, vitals: Vitals, look: Callable[[], tuple[str, str]]) -> None:
+    def __init__(self, notifier: Notifier, vitals: VitalTasks, read: Callable[[], tuple[str, str]]) -> None:
         self._notifier = notifier
         self._vitals = vitals
-        self._look = look
-        self._said = ""
+        self._read = read
+        self._sent = ""
 
     async def run(self) -> None:
-        """Until cancelled; at once over where no manager wants to hear anything."""
+        """Report until cancelled. Return at once without a service manager."""
         if not self._notifier.listening:
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell)
+            nursery.start_soon(self._report)
             if self._notifier.watchdog_s is not None:
                 nursery.start_soon(self._ping, self._notifier.watchdog_s / 2)
 
     async def ready(self) -> None:
-        """Say that it serves. Where the manager is too busy to take it, again until it does, or the daemon stops.
+        """Report that the daemon is ready. Repeat that until the manager accepts it or the daemon stops.
 
-        A task of its own: an address that nobody listens at (of a manager that is gone, or a stale variable) takes no word ever.
+        Run it as a task: the address may be stale, and then nobody ever accepts the message.
         """
-        state, text = self._look()
+        state, text = self._read()
         while self._notifier.listening and state == "ready":
             if self._notifier.ready(text):
-                self._said = text
+                self._sent = text
                 return
             await trio.sleep(READY_PAUSE_S)
-            state, text = self._look()
+            state, text = self._read()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         while True:
-            self.tell()
+            self.report()
             await trio.sleep(STATUS_S)
 
-    def tell(self) -> None:
-        """What there is to say now."""
-        state, text = self._look()
+    def report(self) -> None:
+        """Send the present status."""
+        state, text = self._read()
         if state != "ready":
             self._notifier.extend(EXTENSION_S)
-        if text != self._said and self._notifier.status(text):
-            self._said = text
+        if text != self._sent and self._notifier.status(text):
+            self._sent = text
 
     async def _ping(self, pause_s: float) -> None:
-        """From the event loop itself: one that hangs sends nothing. A full or failing disk is no reason to be killed."""
+        """Ping from the event loop, so a loop that hangs sends nothing. A bad disk must not get the daemon killed."""
         while True:
             if self._vitals.ok:
                 self._notifier.watchdog()

@@ -1,11 +1,11 @@
-"""From the command line to a running daemon, and from a daemon to its successor in the same process."""
+"""Start of the daemon from the command line, and of its successor in the same process."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.machine import check_system
@@ -14,16 +14,23 @@ from clisup.host.process.own_process import harden
 from clisup.host.sockets.listener import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
+if TYPE_CHECKING:
+    from clisup.config.model import Config
+    from clisup.daemon.app import Daemon
+    from clisup.daemon.backends import Backends
+    from clisup.daemon.reexec import Reexec
+    from clisup.host.config_file import ConfigFile
+
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 
 SWITCH_S = 0.0005
-"""Seconds that a thread waits for the interpreter while the loop has work. A look at /proc asks for it hundreds of times: with
-Python's 5 ms `session/get` took 1.5 s beside a CLI that floods, with this 0.13 s."""
+"""Seconds that a thread waits for the interpreter while the loop has work. A walk of /proc waits hundreds of times: with
+Python's 5 ms, `session/get` took 1.5 s beside a CLI with much output, and 0.13 s with this."""
 
 
 class Flags(NamedTuple):
-    """What the command line said; None where it said nothing."""
+    """Flags of the command line. None means that a flag was not given."""
 
     config: str | None = None
     socket: str | None = None
@@ -33,19 +40,19 @@ class Flags(NamedTuple):
 
 
 def serve(flags: Flags) -> int:
-    """Run the daemon until it is told to stop. Gives the exit code; raises `ClisupError` where it cannot start.
+    """Run the daemon until it stops, and return the exit code. Raises `ClisupError` if it cannot start.
 
-    With `check` it only finds out whether it could: configuration, scrub lists, backends' settings, and whose the directories are.
+    `check` only checks the configuration, scrub lists, backends and owners of the directories.
     """
     check_system()
-    carry_environment_over(sys.argv[1:])  # where the command line has not done so already
+    carry_environment_over(sys.argv[1:])  # unless the command line has done so already
     carried = taken()
     descriptors = taken_descriptors() | activated_descriptors(carried.env)
     env = without_activation(carried.env)
 
-    from clisup.daemon.app import Daemon, run_daemon
+    from clisup.daemon.app import run_daemon
     from clisup.daemon.backends import Backends
-    from clisup.daemon.reexec import Succession
+    from clisup.daemon.reexec import Reexec
     from clisup.host.config_file import ConfigFile, read_credentials, with_credentials
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
@@ -70,30 +77,39 @@ def serve(flags: Flags) -> int:
     harden()
     sys.setswitchinterval(SWITCH_S)
     again = _successors_words(flags, place, path if named else None)
-    succession = Succession(tuple(again), env, descriptors, credentials)
-    daemon = Daemon(config, Backends(config, env), succession, state_dir=place.state_dir,
-                    socket_path=place.socket, config_file=file)  # fmt: skip
+    reexec = Reexec(tuple(again), env, descriptors, credentials)
+    daemon = _daemon(config, Backends(config, env), reexec, place, file)
     run_daemon(daemon)
-    if succession.due:
+    if reexec.due:
         failpoint("restart.before")
-        daemon.notifier.watchdog()  # from here to the successor's event loop nobody gives a sign of life
-        execute_anew(again, succession.carried, daemon.descriptors())
+        daemon.notifier.watchdog()  # the successor's event loop sends the next ping
+        execute_anew(again, reexec.carried, daemon.descriptors())
     return EXIT_OK
 
 
+def _daemon(config: Config, backends: Backends, reexec: Reexec, place: Place, file: ConfigFile) -> Daemon:
+    """Compose the daemon with its handlers and the reload, which themselves need a daemon."""
+    from clisup.daemon.app import Daemon
+    from clisup.daemon.clients.handlers import make_handlers
+    from clisup.daemon.reload import check_restart, reload
+
+    return Daemon(config, backends, reexec, state_dir=place.state_dir, socket_path=place.socket, config_file=file,
+                  make_handlers=make_handlers, apply_reload=reload, check_restart=check_restart)  # fmt: skip
+
+
 def _successors_words(flags: Flags, place: Place, config: str | None) -> list[str]:
-    """What `clisup` is told when it takes over in place: where this one serves, whatever the configuration says by then."""
+    """Return the arguments of a successor in place. It serves in the same place, whatever the configuration says by then."""
     words = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
     return [*words, "--config", config] if config is not None else words
 
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:
-    """The configuration file, and whether somebody named it: then it has to be there."""
+    """Return the configuration file, and whether it was named, so that it must exist."""
     return _absolute(flags.config or config_file(env)), flags.config is not None or "CLISUP_CONFIG" in env
 
 
 class Place(NamedTuple):
-    """Where the daemon keeps its state, and where it listens."""
+    """State directory and socket of the daemon."""
 
     state_dir: str
     socket: str
@@ -109,22 +125,22 @@ def place_of(flags: Flags, socket: str, state_dir: str, env: Mapping[str, str]) 
 
 
 def _absolute(path: str) -> str:
-    """Raises `ConfigurationError` for a relative one in a directory that was removed."""
+    """Return an absolute path. Raises `ConfigurationError` for a relative one in a removed directory."""
     try:
         return os.path.abspath(path)
     except FileNotFoundError:
         raise ConfigurationError(
-            f"cannot use {path}, because it is relative and the working directory is gone",
+            f"cannot use the relative path {path}: the working directory is gone",
             hint="give an absolute path, or go to another directory",
         ) from None
 
 
 def _activated_place(place: Place, path: str, flags: Flags, configured: str, env: Mapping[str, str]) -> Place:
-    """Where systemd listens goes before a default. Raises `ConfigurationError` where clients were told another place."""
+    """Use the socket of systemd. Raises `ConfigurationError` if clients would look for another one."""
     asked = flags.socket or env.get("CLISUP_SOCKET") or configured
     if asked and os.path.realpath(place.socket) != os.path.realpath(path):
         raise ConfigurationError(
-            f"cannot serve {path}, which systemd listens at, because clients are told {place.socket}",
-            hint="make ListenStream= of the socket unit and daemon.socket (CLISUP_SOCKET, --socket) the same, or leave the latter out",
+            f"systemd listens at {path}, but clients connect to {place.socket}",
+            hint="set ListenStream= of the socket unit and daemon.socket (CLISUP_SOCKET, --socket) to the same path, or omit the latter",
         )
     return Place(place.state_dir, path)

@@ -1,4 +1,4 @@
-"""The state of the storage, for everybody to see: each refused write is told here, and a probe finds out when it is over."""
+"""State of the storage: every refused write is reported here, and a probe finds out when writing works again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from clisup.policy.storage_health import StorageHealth
 __all__ = ["STORAGE_RETRY_S", "Storage"]
 
 STORAGE_RETRY_S = 0.25
-"""Between two tries to store what the disk refused."""
+"""Seconds before the next try of a refused write."""
 PROBE_S = 0.5
 T = TypeVar("T")
 _log = structlog.get_logger()
 
 
 class _Watch:
-    """What `watched` gives: on each event's way, so no generator, which takes three times as long."""
+    """Context manager of `watched`. It runs for each event, so it is no generator: that takes three times as long."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -39,7 +39,7 @@ class _Watch:
 
 
 class Storage:
-    """One state directory. Whatever writes there does it under `watched`; `probe` is a task."""
+    """Storage of one state directory. Every write there runs under `watched`. `probe` is a task."""
 
     def __init__(self, state_dir: str) -> None:
         self._dir = state_dir
@@ -47,31 +47,31 @@ class Storage:
         self._health = StorageHealth(clock.timestamp())
         self._trouble = trio.Event()
         self.stopping = False
-        """The daemon stops: nobody should wait for a better disk any more."""
+        """True while the daemon stops: nobody waits for the disk then."""
 
     @property
     def ok(self) -> bool:
-        """Nothing was refused lately."""
+        """Tell whether writing works."""
         return self._health.state == "ok"
 
     @property
     def state(self) -> str:
-        """`ok`, or what is wrong with it."""
+        """Return `ok`, or the kind of trouble."""
         return self._health.state
 
     def watched(self) -> _Watch:
-        """Every write of state: a `WorldError(storage_failed)` with an errno passes through and is counted."""
+        """Return the context of a write: it counts a `WorldError(storage_failed)` with an errno, and lets it pass."""
         return self._watch
 
     def failed(self, error: WorldError) -> None:
-        """A write was refused."""
+        """Report a refused write."""
         number = int(error.data["errno"])
         if self._health.failed(number, error.message, now=clock.monotonic(), ts=clock.timestamp()):
             _log.error("storage trouble", state=self._health.state, error=error.message)
         self._trouble.set()
 
     async def probe(self) -> None:
-        """While something is wrong: write a file now and then. That it works, and nothing else fails, is the end of it."""
+        """While there is trouble, try to write a file now and then. The trouble ends when that works and nothing else fails."""
         while True:
             await self._trouble.wait()
             await trio.sleep(PROBE_S)
@@ -84,8 +84,8 @@ class Storage:
                 self._trouble = trio.Event()
                 _log.warning("storage works again", refused=self._health.failures)
 
-    async def surely(self, action: Callable[[], T]) -> T:
-        """Do what must not be left out. While the disk refuses, it waits and tries again."""
+    async def with_retry(self, action: Callable[[], T]) -> T:
+        """Call `action`. While the disk refuses, wait and try again."""
         while True:
             try:
                 with self.watched():
@@ -94,12 +94,12 @@ class Storage:
                 await trio.sleep(STORAGE_RETRY_S)
 
     async def recovered(self) -> None:
-        """Wait until it is well again, or the daemon stops."""
+        """Wait until writing works again, or the daemon stops."""
         while not self.ok and not self.stopping:
             await trio.sleep(STORAGE_RETRY_S)
 
     def describe(self) -> dict[str, Any]:
-        """`daemon.storage` of `daemon/status`."""
+        """Return `daemon.storage` of `daemon/status`."""
         health = self._health
         return {
             "path": self._dir,

@@ -12,7 +12,7 @@ with version 1 and go on in version 2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -83,7 +83,7 @@ class DamagedLine(ValueError):
         self.why = why
 
 
-def encode_line(event: bytes, *, src: Source | None = None, memo: dict[str, Any] | None = None) -> bytes:
+def encode_line(event: bytes, *, src: Source | None = None, memo: Mapping[str, Any] | None = None) -> bytes:
     """Return one journal line, newline included."""
     place = () if src is None else (src.run, _SPOOLS[src.spool], src.start, src.end, src.k)
     head = b'"src":[%d,"%b",%d,%d,%d],' % place if place else b""

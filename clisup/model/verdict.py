@@ -6,6 +6,7 @@ Exit codes 137 and 143 never count as a failure of the model: another process ki
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -94,7 +95,7 @@ def conclude(
     *,
     terminal: Terminal | None,
     record: ExitRecord,
-    ending: dict[str, Any] | None,
+    ending: Mapping[str, Any] | None,
     explained: TurnError,
     duration_s: float | None,
 ) -> TurnCompleted:
@@ -127,7 +128,7 @@ def because(silence: TurnError, failure: TurnError) -> TurnError:
 
 
 def _outcome(
-    terminal: Terminal | None, record: ExitRecord, ending: dict[str, Any] | None, explained: TurnError
+    terminal: Terminal | None, record: ExitRecord, ending: Mapping[str, Any] | None, explained: TurnError
 ) -> tuple[str, TurnError | None]:
     if ending is not None and ending.get("reason") == "wrong_session":
         return _by_cause(ending)  # even after a good end: the answer belongs to another session than the requested one
@@ -163,7 +164,7 @@ def _of_known_kind(error: TurnError, explained: TurnError) -> TurnError:
     return error.model_copy(update=known)
 
 
-def _by_cause(cause: dict[str, Any]) -> tuple[str, TurnError]:
+def _by_cause(cause: Mapping[str, Any]) -> tuple[str, TurnError]:
     if cause.get("error"):
         return "failed", TurnError.model_validate(cause["error"])
     reason = str(cause["reason"])

@@ -143,7 +143,7 @@ def take(state_dir: str, request: RecordingRequest, machine: Machine) -> TakenRe
 def _facts(directory: SessionDir, wanted: str | None) -> TurnFacts:
     book = TurnBook(wanted)
     for record in stored_records(directory.journal):
-        book.take(record)
+        book.apply(record)
     if book.found is not None:
         return book.found
     turn = wanted or "a turn"

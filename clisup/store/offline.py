@@ -112,7 +112,7 @@ def read_session(state_dir: str, session_id: str) -> StoredSession | None:
         _fold(found, directory.journal)
     except OSError as error:
         raise storage_error("read the journal in", directory.journal, error) from None
-    held = found.ledger.held
+    held = found.ledger.active_turn
     if held is not None and held.run:
         found.keeper = lock_holder(directory.run(held.run).lock)
     return found

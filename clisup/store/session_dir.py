@@ -8,12 +8,14 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from clisup.config.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
+from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.sessions.turn_state import Intent
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
@@ -203,15 +205,15 @@ class SessionDir:
     def _prompt(self, turn_id: str) -> str:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
 
-    def save_prompt(self, turn_id: str, prompt: dict[str, Any]) -> None:
+    def save_prompt(self, turn_id: str, prompt: StoredPrompt) -> None:
         """Make a prompt durable before the daemon accepts it."""
         make_private_dir(os.path.join(self.path, "prompts"))
         data = msgspec.json.encode(prompt)  # for 16 MiB the module `json` takes ten times as long
         write_atomic(self._prompt(turn_id), data + b"\n")
 
-    def load_prompt(self, turn_id: str) -> dict[str, Any] | None:
+    def load_prompt(self, turn_id: str) -> StoredPrompt | None:
         """Return an accepted prompt, or None if it is gone."""
-        return read_json(self._prompt(turn_id))
+        return cast("StoredPrompt | None", read_json(self._prompt(turn_id)))
 
     def drop_prompt(self, turn_id: str) -> None:
         """Remove the prompt of a finished turn: the CLI's own transcript has the prompt.
@@ -272,7 +274,7 @@ class RunDir:
         self.lock = f"{path}/keeper.lock"
         self.scratch = f"{path}/{SCRATCH}"
 
-    def create(self, intent: dict[str, Any], files: Mapping[str, str | bytes]) -> None:
+    def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
         """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
 
         `files` are written for the CLI to read. They may hold secrets, and `drop_scratch` removes them.
@@ -283,15 +285,15 @@ class RunDir:
         for name, held in files.items():
             data = held.encode() if isinstance(held, str) else held
             write_atomic(os.path.join(self.scratch, name), data, sync=False)
-        write_json(os.path.join(self.path, "intent.json"), intent)
+        write_json(os.path.join(self.path, "intent.json"), dict(intent))
 
     def drop_scratch(self) -> None:
         """Remove the files written for the CLI: the run is over."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def intent(self) -> dict[str, Any]:
+    def intent(self) -> Intent:
         """Return the intent that `create` recorded, or an empty dict if it is gone."""
-        return read_json(os.path.join(self.path, "intent.json")) or {}
+        return cast("Intent", read_json(os.path.join(self.path, "intent.json")) or {})
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""

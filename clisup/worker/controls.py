@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from clisup.stream_json.frames import Frames
-from clisup.worker.prompts import Prompt, PromptQueue
+from clisup.worker.prompts import Prompt, WorkerQueue
 from clisup.worker.tools.permissions import MODES
 from clisup.worker.turn import TurnContext
 
@@ -18,7 +18,7 @@ class Controlled(Protocol):
     """Process that control requests change."""
 
     frames: Frames
-    queue: PromptQueue
+    queue: WorkerQueue
 
     @property
     def context(self) -> TurnContext:

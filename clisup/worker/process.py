@@ -14,7 +14,7 @@ from clisup.stream_json.lines import encode_frame, write_all
 from clisup.worker import VERSION
 from clisup.worker.apis.prices import price_of
 from clisup.worker.controls import carry_out
-from clisup.worker.prompts import Prompt, PromptQueue, read_line, read_prompt
+from clisup.worker.prompts import Prompt, WorkerQueue, read_line, read_prompt
 from clisup.worker.turn import TurnContext, WorkerTurn
 from clisup.worker.turn_usage import TurnUsage
 from clisup.worker.turn_writer import TurnWriter
@@ -34,7 +34,7 @@ class WorkerProcess:
     def __init__(self, frames: Frames, *, live: bool) -> None:
         self.frames = frames
         self._live = live
-        self.queue = PromptQueue()
+        self.queue = WorkerQueue()
         self._context: TurnContext | None = None
         self._seen: set[str] = set()
         self._news = trio.Event()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadInput", "Prompt", "PromptQueue", "read_line", "read_prompt"]
+__all__ = ["BadInput", "Prompt", "WorkerQueue", "read_line", "read_prompt"]
 
 _ORDER = {"now": 0, "next": 1, "later": 2}
 
@@ -56,7 +56,7 @@ def read_prompt(frame: Mapping[str, Any]) -> Prompt:
     )
 
 
-class PromptQueue:
+class WorkerQueue:
     """Waiting messages, in order of arrival."""
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Entry, Item, Recorder
-from clisup.daemon.sessions.turn_recorder import Place
 from clisup.model.events import (
     ApprovalRequested,
     ProcessStarted,
@@ -23,6 +22,7 @@ from clisup.model.events import (
 )
 from clisup.model.journal import read_lines
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.secrets.redact import Redactor
@@ -48,7 +48,7 @@ class _Sink:
 
     @property
     def turn(self) -> Turn:
-        turn = self._recorder.ledger.held
+        turn = self._recorder.ledger.active_turn
         assert turn is not None, "a run belongs to a turn, or waits for one"
         return turn
 
@@ -59,11 +59,11 @@ class _Sink:
     def record(self, entries: Sequence[Entry]) -> int:
         return self._recorder.record(entries)
 
-    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
         memo = {"begin": place, "background": sorted(background)}
         return [Item(TurnCompleted(outcome="completed", usage=terminal.usage), self.turn.id, memo=memo)]
 
-    def begins(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
+    def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
         memo = {"begin": place, "background": sorted(background), "pid": self.turn.pid}
         started = TurnStarted(run=1, origin="backend", prompt_ids=prompt_ids)
         return [Item(started, f"t{self._recorder.ledger.turns + 1}", memo=memo)]
@@ -74,24 +74,21 @@ class _Sink:
     def ending(self) -> None:
         self.told.append("ending")
 
-    def began(self) -> None:
+    def turn_began(self) -> None:
         self.told.append("began")
 
-    def rested(self) -> None:
+    def turn_ended(self) -> None:
         self.told.append("rested")
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:
         self.told.append(("idle", sorted(given_up)))
         return []
 
-    def asked(self, event: ApprovalRequested) -> None:
+    def approval_requested(self, event: ApprovalRequested) -> None:
         self.told.append(("asked", event.approval_id))
 
-    def give_up(self, _ending: Mapping[str, Any]) -> list[Item]:
+    def cancel_approvals(self, _ending: Mapping[str, Any]) -> list[Item]:
         return []
-
-    async def attend(self, _run: Run) -> None:
-        """Nobody answers."""
 
 
 class LoneRun:
@@ -145,8 +142,8 @@ class LoneRun:
 
     def end(self) -> None:
         """As when a client interrupts the turn, or the run where that has no word for it."""
-        self.run._leash._greeted.set()
-        self.run._leash.in_order()
+        self.run._keeper._greeted.set()
+        self.run._keeper.in_order()
         self.run.end("client", ladder_for("graceful", TurnTimeouts()))
 
     def look(self) -> dict[str, Any]:
@@ -156,12 +153,12 @@ class LoneRun:
             "journal": self.journal,
             "ledger": repr(self._ledger),
             "told": self._sink.told,
-            "decoded_to": run.decoded_to,
+            "decoded_to": run._decoded_to,
             "terminal": run.terminal,
             "tracker": run.tracker,
-            "phase": run.guard.describe()["phase"],
-            "watchdog": run.guard._dog.phase,
+            "phase": run.watchdog.describe()["phase"],
+            "watchdog": run.watchdog._dog.phase,
             "seen": (run.spoke, run._unseen, run._heartbeat),
-            "says": run._leash._says,
+            "says": run._keeper._says,
             "drift": (self._frames._looks, self._frames.frames, self._frames.fields),
         }

@@ -151,15 +151,15 @@ def book(state_dir: Path) -> Accounts:
 def of_token(accounts: Accounts, number: int) -> Account:
     """The account of a session whose client brought this token."""
     backend = SimpleNamespace(config=SimpleNamespace(kind="claude", env={}))
-    return accounts.of(cast("Any", backend), {"ANTHROPIC_AUTH_TOKEN": f"token {number}"})
+    return accounts.account_of(cast("Any", backend), {"ANTHROPIC_AUTH_TOKEN": f"token {number}"})
 
 
 def test_accounts_that_no_session_uses_any_more_take_no_room(tmp_path: Path) -> None:
     accounts = book(tmp_path)
     used = of_token(accounts, 0)
-    used.see(RateLimit(status="allowed"))
+    used.observe(RateLimit(status="allowed"))
     for number in range(1, 20):
-        of_token(accounts, number).see(RateLimit(status="rejected"))
+        of_token(accounts, number).observe(RateLimit(status="rejected"))
     assert [row["account"] for row in accounts.describe()] == [used.name]
     assert of_token(accounts, 0) is used
     assert of_token(accounts, 7).limit.state == "limited"  # what was heard of it is not forgotten
@@ -171,9 +171,9 @@ def test_a_flood_of_the_same_limit_is_stored_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "write_json", lambda *args, **_: stored.append(args))
     used = of_token(book(tmp_path), 0)
     for _ in range(100):
-        used.see(*[RateLimit(status="allowed_warning", utilization=0.9)] * 100)
+        used.observe(*[RateLimit(status="allowed_warning", utilization=0.9)] * 100)
     assert len(stored) == 1
-    used.see(*[RateLimit(status="allowed", utilization=number / 100) for number in range(100)])
+    used.observe(*[RateLimit(status="allowed", utilization=number / 100) for number in range(100)])
     assert len(stored) == 2 and used.limit.utilization == 0.99
 
 
@@ -181,12 +181,12 @@ def test_a_limit_that_is_told_again_much_later_is_stored_again(tmp_path: Path, m
     now = 1000.0
     monkeypatch.setattr(module, "clock", SimpleNamespace(wall=lambda: now))
     used = of_token(book(tmp_path), 0)
-    used.see(RateLimit(status="rejected"))
+    used.observe(RateLimit(status="rejected"))
     now += SAME_S - 1
-    used.see(RateLimit(status="rejected"))
+    used.observe(RateLimit(status="rejected"))
     assert used.limit.said_at == 1000
     now += 1
-    used.see(RateLimit(status="rejected"))
+    used.observe(RateLimit(status="rejected"))
     assert used.limit.said_at == of_token(book(tmp_path), 0).limit.said_at == 1000 + SAME_S
 
 
@@ -205,7 +205,7 @@ def test_of_too_many_accounts_the_one_heard_of_longest_ago_is_forgotten(tmp_path
     accounts = book(tmp_path)
     used = [of_token(accounts, number) for number in range(ACCOUNTS_MAX + 1)]
     for account in (*used[:ACCOUNTS_MAX], used[0], used[ACCOUNTS_MAX]):
-        account.see(RateLimit(status="rejected"))
+        account.observe(RateLimit(status="rejected"))
     again = book(tmp_path)
     assert [of_token(again, number).limit.state for number in (0, 1, 2)] == ["limited", "unknown", "limited"]
 

@@ -14,8 +14,7 @@ from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
-from clisup.daemon.tools.bridge_config import SLACK_S
-from clisup.daemon.tools.calls import desk_of_token
+from clisup.daemon.tools.calls import SLACK_S
 from clisup.errors import UsageError
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
@@ -71,7 +70,7 @@ async def test_the_tools_are_read_once_however_many_processes_are_started(
     for number in range(3):
         await session.launcher.prepare(f"t{number}", {"text": "hello"}, None)
         await session.launcher.line({"text": "and this"}, "p1", 1)
-        assert desk_of_token(manager, token) == (session, session.tools)
+        assert manager.tools_of_token(token) == (session, session.tools)
     assert reads["tools.json"] == 1
 
 
@@ -103,8 +102,8 @@ async def test_the_token_is_hidden_while_it_counts_and_forgotten_at_the_close(
     session = await opened(manager, tmp_path, ADD)
     assert session.tools is not None
     token = session.tools.token or ""
-    assert session.redact(f"it is {token}") == "it is [redacted]"
-    await session.shutdown.close(Actor(uid=0, pid=1))
+    assert session.context.redact(f"it is {token}") == "it is [redacted]"
+    await session.close(Actor(uid=0, pid=1))
     assert session.state is SessionState.CLOSED and session.tools.token is None
     with pytest.raises(UsageError):
-        desk_of_token(manager, token)
+        manager.tools_of_token(token)

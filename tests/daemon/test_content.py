@@ -115,9 +115,9 @@ def test_kill_9_while_an_image_is_on_its_way_sends_it_once(agent: Start, tmp_pat
         ([text("x"), image(media_type="image/jpeg")], "media_type is image/jpeg, but data is image/png"),
         ([text("x"), image(b"%PDF")], "data is no image"),
         ([text("x"), image() | {"media_type": "image/tiff"}], "Input should be 'image/png'"),
-        ([image()], "empty prompt"),
-        ([image(), text(" \n")], "empty prompt"),
-        ([], "empty prompt"),
+        ([image()], "prompt is empty"),
+        ([image(), text(" \n")], "prompt is empty"),
+        ([], "prompt is empty"),
     ],
 )
 def test_a_bad_image_is_refused_by_its_place_and_nothing_is_accepted(
@@ -172,7 +172,7 @@ def test_a_backend_without_images_refuses_them_before_the_prompt_is_accepted(ser
     cli.chmod(0o755)
     daemon = serve(raw=f'[backends.blind]\nkind = "qwen"\ncommand = ["{cli}"]\n')
     session = daemon.new(backend="blind")
-    with pytest.raises(ClisupError, match="qwen takes none in its prompts") as refused:
+    with pytest.raises(ClisupError, match="takes no images in its prompts") as refused:
         session.ask([image(), text("hello")])
     assert refused.value.kind == "unsupported"
     assert not session.events("prompt_accepted")

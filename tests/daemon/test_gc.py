@@ -117,7 +117,7 @@ def test_everything_that_can_go_goes_and_a_dry_run_only_says_so(serve: Serve, al
         daemon.start()
     assert resting.ask("again")["outcome"] == "completed"
     for gone in (old, young):
-        with pytest.raises(ClisupError, match="there is none of this id"):
+        with pytest.raises(ClisupError, match="not found"):
             gone.get()
 
 
@@ -249,12 +249,14 @@ async def test_a_daemon_that_is_told_to_stop_does_not_first_remove_ten_thousand_
     """What was begun is done whole; the rest stays for the next time."""
     removed: list[str] = []
     manager: Any = SimpleNamespace(
-        find=lambda session_id: session_id, cursors=SimpleNamespace(drop_sessions=lambda ids: None), stopping=False
+        find=lambda session_id: session_id,
+        cursors=SimpleNamespace(drop_sessions=lambda ids: None),
+        services=SimpleNamespace(storage=SimpleNamespace(stopping=False)),
     )
 
     async def delete(session_id: str) -> None:
         removed.append(session_id)
-        manager.stopping = len(removed) == 2
+        manager.services.storage.stopping = len(removed) == 2
 
     manager.delete = delete
     found = [Removable("session", f"/{n}", 0, "", str(n)) for n in range(5)]

@@ -93,14 +93,14 @@ async def test_a_keeper_that_hangs_is_ended_also_while_it_is_being_told_somethin
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.listen)
-            nursery.start_soon(link.talk)
+            nursery.start_soon(link.deliver)
             link.in_order()
             await link.ready()
             link.say(1, "x" * 4_000_000)  # more than a socket takes
             await trio.testing.wait_all_tasks_blocked()
             link.order_end("client", [])
             while keeper.poll() is None:
-                await link.press()
+                await link.send_end()
                 await trio.sleep(0.02)
             nursery.cancel_scope.cancel()
     await link.aclose()
@@ -125,7 +125,7 @@ async def test_a_keeper_that_no_signal_ends_is_called_unkillable(
             link.order_end("client", [])
             assert not link.unkillable
             while not link.unkillable:
-                await link.press()
+                await link.send_end()
                 await trio.sleep(0.02)
             keeper.kill()
             while link.exited is None:
@@ -150,13 +150,13 @@ async def test_a_keeper_that_waits_for_a_full_disk_is_not_taken_for_one_that_han
             await link.ready()
             if ordered_first:
                 link.order_end("client", [])
-                await link.press()
+                await link.send_end()
             keeper.send_signal(signal.SIGUSR1)
             await owner.blocked.wait()
             if not ordered_first:
                 link.order_end("client", [])
-                await link.press()
-            assert link.press_at is not None
-            assert link.press_at - clock.monotonic() > FLUSH_S
+                await link.send_end()
+            assert link.send_end_at is not None
+            assert link.send_end_at - clock.monotonic() > FLUSH_S
             nursery.cancel_scope.cancel()
     await link.aclose()

@@ -13,7 +13,7 @@ from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
-from clisup.daemon.sessions import session as session_module
+from clisup.daemon.sessions import turn_ends
 from clisup.daemon.sessions.registry import Manager
 from clisup.host.process.cgroups import CgroupHome
 from clisup.model.events import Actor
@@ -76,7 +76,7 @@ async def test_a_turn_that_cannot_even_be_given_up_is_ended_once_that_can_be(
         (tmp_path / name).mkdir()
     env = {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
     failures = iter([MemoryError(), MemoryError()])
-    end_run = session_module.end_run
+    end_run = turn_ends.end_run
 
     async def faulty(run: Run, data: bytes, step: TimeSlice) -> None:
         raise RuntimeError("a fault of ours")
@@ -87,8 +87,8 @@ async def test_a_turn_that_cannot_even_be_given_up_is_ended_once_that_can_be(
         await end_run(run)
 
     monkeypatch.setattr(Run, "take_bytes", faulty)
-    monkeypatch.setattr(session_module, "end_run", without_memory)
-    monkeypatch.setattr(session_module, "GIVE_UP_PAUSE_S", 0.01)
+    monkeypatch.setattr(turn_ends, "end_run", without_memory)
+    monkeypatch.setattr(turn_ends, "GIVE_UP_PAUSE_S", 0.01)
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
             manager = Manager(parse_config({}), Backends(parse_config({}), env), str(tmp_path / "state"), nursery)

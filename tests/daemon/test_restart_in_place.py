@@ -133,7 +133,7 @@ def test_a_restart_that_would_leave_a_running_turn_without_its_backend_is_refuse
     daemon.configure()
     with pytest.raises(ClisupError) as refused:
         daemon.call("daemon/restart")
-    assert refused.value.kind == "session_busy" and "cannot restart, because backend 'other'" in refused.value.message
+    assert refused.value.kind == "session_busy" and "cannot restart: backend 'other'" in refused.value.message
     (tmp_path / "go").touch()
     assert session.end_of("t1")["text"] == "done"
 

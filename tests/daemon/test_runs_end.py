@@ -1,10 +1,9 @@
-"""What is left in the daemon's memory of a run that is over: nothing, and without a search for garbage in cycles."""
+"""A run that is over leaves nothing in the daemon's memory."""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,22 +25,14 @@ OURS = (
 TURNS = 3
 
 
-@pytest.fixture
-def no_search() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 def kept() -> Counter[str]:
-    """What there is of what belongs to a run, by its type."""
+    """Count the objects of runs by their type."""
+    gc.collect()
     found = (type(each) for each in gc.get_objects())
     return Counter(each.__qualname__ for each in found if each.__module__.startswith(OURS))
 
 
 @pytest.mark.parametrize("live", [False, True])
-@pytest.mark.usefixtures("no_search")
 async def test_a_run_that_is_over_is_gone_with_all_that_it_had(
     tmp_path: Path, nursery: trio.Nursery, live: bool
 ) -> None:
@@ -58,6 +49,6 @@ async def test_a_run_that_is_over_is_gone_with_all_that_it_had(
         with trio.fail_after(30):
             await session.finished(turn)
     assert session.ledger.completed == TURNS
-    await session.shutdown.close(Actor(uid=0, pid=1))
+    await session.close(Actor(uid=0, pid=1))
     await trio.testing.wait_all_tasks_blocked(0.05)
     assert kept() - before == Counter()

@@ -15,7 +15,7 @@ from clisup.daemon.backends import Backends
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.turn import TurnRunner
-from clisup.daemon.sessions.turn_recorder import TurnSink
+from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.model.events import Actor
 from clisup.model.sessions.ledger import Turn
 from clisup.wire.models import PromptParams, SessionNewParams
@@ -48,10 +48,10 @@ async def test_the_keeper_of_a_second_run_is_known_as_soon_as_there_is_one(
     real: list[int] = []
     take_hold = TurnRunner._run
 
-    async def looked(runner: TurnRunner, turn: Turn, request: LaunchRequest, sink: TurnSink) -> Run:
-        session = runner._session
-        told.append(session.keeper_pid())
-        real.append((session.dir.run(turn.run).start_record() or {})["keeper_pid"])
+    async def looked(runner: TurnRunner, turn: Turn, request: LaunchRequest, sink: TurnRecorder) -> Run:
+        context = runner._context
+        told.append(context.keeper_pid())
+        real.append((context.dir.run(turn.run).start_record() or {})["keeper_pid"])
         return await take_hold(runner, turn, request, sink)
 
     monkeypatch.setattr(TurnRunner, "_run", looked)

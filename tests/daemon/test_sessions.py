@@ -57,7 +57,7 @@ def test_an_id_is_a_uuid(daemon: Harness, wanted: object) -> None:
 @pytest.mark.fault(41)
 def test_a_directory_that_is_not_there_is_refused(daemon: Harness, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for cwd, reason in ((tmp_path / "missing", "no such directory"), (tmp_path / "file", "no directory")):
+    for cwd, reason in ((tmp_path / "missing", "directory not found"), (tmp_path / "file", "not a directory")):
         refused = _refusal(daemon, cwd=str(cwd))
         assert refused.kind == "invalid_params" and str(cwd) in refused.message and reason in refused.message
     assert _refusal(daemon, cwd="relative").kind == "invalid_params"

@@ -248,7 +248,7 @@ def test_the_permission_mode_is_checked_and_changed(serve: Callable[..., Harness
     assert refused.value.kind == "invalid_params"
     with pytest.raises(ClisupError) as told:
         session.call("set_permission_mode", permission_mode="bypassPermissions")
-    assert told.value.kind == "invalid_params" and "because the CLI says" in str(told.value)
+    assert told.value.kind == "invalid_params" and "the CLI refused" in str(told.value)
     assert session.call("set_permission_mode", permission_mode="acceptEdits")["applied"] == "now"
     session.ask("hello")
     assert session.events("session_init")[-1]["permission_mode"] == "acceptEdits"
@@ -274,7 +274,7 @@ def test_a_control_that_a_backend_lacks_is_refused_with_those_that_it_has(
     daemon = serve(raw='[backends.agent]\nkind = "acp"\ncommand = ["true"]\n')
     with pytest.raises(ClisupError) as refused:
         daemon.new(backend="agent").call(what)
-    assert refused.value.kind == "unsupported" and f"cannot use {what}" in refused.value.message
+    assert refused.value.kind == "unsupported" and f"does not support {what}" in refused.value.message
     assert "its controls: none" in refused.value.hint and "clisup backends --json" in refused.value.hint
 
 

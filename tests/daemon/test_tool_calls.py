@@ -14,7 +14,7 @@ from harness import Harness, until
 from wire import Wire
 
 from clisup.config.model import Config
-from clisup.daemon.tools.calls import ToolDesk
+from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError
 from clisup.policy.open_calls import MAX_OPEN_CALLS
 from clisup.store.session_dir import BroughtTools
@@ -383,14 +383,14 @@ def test_a_closed_session_ends_its_calls_and_takes_none_from_a_bridge_that_is_st
 def test_a_client_holds_nothing_of_the_sessions_that_it_has_closed() -> None:
     class Client:
         def __init__(self) -> None:
-            self.serves: set[ToolDesk] = set()
+            self.serves: set[SessionTools] = set()
 
     closed = SimpleNamespace(dir=SimpleNamespace(read_tools=lambda: BroughtTools([ADD], "token")))
     closed.services = SimpleNamespace(config=Config())
     client: Any = Client()
 
     async def main() -> None:
-        desk = ToolDesk(cast("Any", closed))
+        desk = SessionTools(cast("Any", closed))
         desk.serve(client)
         assert client.serves == {desk}
         desk.close()

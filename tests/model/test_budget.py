@@ -13,13 +13,12 @@ from clisup.model.sessions.budget import (
     Budget,
     Used,
     breach_of,
+    describe_budget,
     error_of,
     limits_of,
-    told,
     used_of,
 )
-from clisup.model.sessions.journal_time import lasted
-from clisup.model.sessions.ledger import Ledger
+from clisup.model.sessions.ledger import Ledger, turn_duration
 from clisup.model.sessions.spending import SPENDING
 from clisup.model.usage import Usage
 
@@ -82,8 +81,8 @@ def test_it_is_said_in_words(breach: Breach, words: str) -> None:
 
 
 def test_a_budget_is_told_with_what_was_used() -> None:
-    assert told(None, Used()) is None
-    assert told(Budget(tokens=5, usd=1.0), Used(usd=0.1 + 0.2, tokens=5, turns=1, wall_s=1.23456)) == {
+    assert describe_budget(None, Used()) is None
+    assert describe_budget(Budget(tokens=5, usd=1.0), Used(usd=0.1 + 0.2, tokens=5, turns=1, wall_s=1.23456)) == {
         "limit": {"usd": 1.0, "tokens": 5},
         "used": {"usd": 0.3, "tokens": 5, "turns": 1, "wall_s": 1.235, "unpriced": 0},
         "exhausted": "tokens",
@@ -103,7 +102,7 @@ def test_a_budget_is_told_with_what_was_used() -> None:
 def test_a_turn_lasted_as_long_as_the_journal_says(
     began: str | None, ended: str, paused: float, seconds: float
 ) -> None:
-    assert lasted(began, ended, paused) == seconds
+    assert turn_duration(began, ended, paused) == seconds
 
 
 # -- what the journal says was used ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Journal:
     def found(self, wanted: str | None = None) -> TurnFacts | None:
         book = TurnBook(wanted)
         for record in self.records:
-            book.take(record)
+            book.apply(record)
         return book.found
 
 

@@ -10,7 +10,7 @@ from clisup.model.sessions.turn_trace import RunMark, TurnTrace, TurnTraces
 def traces(*events: dict[str, Any], marks: tuple[RunMark, ...] = ()) -> list[TurnTrace]:
     folded = TurnTraces()
     for event in events:
-        folded.take(event)
+        folded.apply(event)
     return folded.located(marks)
 
 

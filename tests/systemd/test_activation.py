@@ -88,7 +88,7 @@ def test_a_daemon_that_somebody_starts_by_hand_does_not_cut_systemd_off(service:
 @UNDER_USER
 @pytest.mark.parametrize(("unit", "text", "why"), [
     ("clisup.socket", "SocketMode=0666\n", "others may connect to it (mode 666"),
-    ("clisup.service", "Environment=CLISUP_SOCKET=/run/elsewhere\n", "clients are told /run/elsewhere"),
+    ("clisup.service", "Environment=CLISUP_SOCKET=/run/elsewhere\n", "clients connect to /run/elsewhere"),
 ])  # fmt: skip
 def test_a_socket_that_is_no_good_is_refused_once_and_for_all(service: Service, unit: str, text: str, why: str) -> None:
     extra = drop_in(service.lab, "user", unit, text, "extra")

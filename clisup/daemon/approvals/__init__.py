@@ -1,1 +1,1 @@
-"""Approvals: questions of a CLI, and the answers of rules and clients."""
+"""Approvals: requests of a CLI to use a tool, and the answers of rules and clients."""

@@ -39,7 +39,7 @@ from clisup.wire.methods import METHODS
 from clisup.wire.models import Params
 
 if TYPE_CHECKING:
-    from clisup.daemon.tools.calls import ToolDesk
+    from clisup.daemon.tools.calls import SessionTools
 
 __all__ = ["Connection", "Handlers"]
 
@@ -64,8 +64,8 @@ class Connection:
         self._stream = stream
         self.peer = peer
         self.below = below  # a process that a CLI started: only the methods of a bridge are allowed
-        self.bridge: ToolDesk | None = None  # set once the client has authenticated as a bridge
-        self.serves: set[ToolDesk] = set()
+        self.bridge: SessionTools | None = None  # set once the client has authenticated as a bridge
+        self.serves: set[SessionTools] = set()
         self._waiters: dict[str | int, Callable[[Answer], None]] = {}  # by the id of a request to the client
         self._asked = 0
         self._reading = True
@@ -118,8 +118,8 @@ class Connection:
             self._nursery = None
             for key in list(self.subscriptions):
                 self.unsubscribe(key)
-            for desk in self.serves:
-                desk.left(self)
+            for tools in self.serves:
+                tools.disconnected(self)
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import base64
 import json
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from msgspec.structs import asdict
 
 from clisup.backends.base import ApprovalAnswer
-from clisup.daemon.approvals.desk import find_asking
+from clisup.daemon.app import Daemon
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.raw_lines import blob_page, whole_blob, with_native
 from clisup.daemon.clients.subscriptions import acknowledge, subscribe, unsubscribe
 from clisup.daemon.ops.cleanup import Clearing
-from clisup.daemon.ops.status import summaries_of
-from clisup.daemon.sessions.notes import note
+from clisup.daemon.ops.status import summaries_of, summary_of
 from clisup.daemon.sessions.session import Session
-from clisup.daemon.tools.calls import answer_json, desk_of_token, serve_tools, tool_answer
+from clisup.daemon.tools.calls import answer_json, tool_answer
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import LOG
@@ -34,9 +33,6 @@ from clisup.wire.budget_models import SetBudgetParams, SetBudgetResult
 from clisup.wire.gc_models import GcParams
 from clisup.wire.methods import METHODS, PROTOCOL_VERSION
 from clisup.wire.note_models import NoteParams
-
-if TYPE_CHECKING:
-    from clisup.daemon.app import Daemon
 
 __all__ = ["make_handlers"]
 
@@ -155,7 +151,7 @@ class _Handlers:
         with trio.CancelScope(shield=True):
             session = await self._manager.fork(params, connection.actor)
         _serve_from_the_start(session, connection)
-        return _json(m.SessionForkResult(session_id=session.id, native_session_id=session.native_id))
+        return _json(m.SessionForkResult(session_id=session.id, native_session_id=session.context.native_id))
 
     async def session_list(self, connection: Connection, params: m.SessionListParams) -> bytes:
         wanted = [s for s in self._manager if _matches(s, params)]
@@ -186,7 +182,7 @@ class _Handlers:
             "watch": session.watch(),
             "last_events": [_short(event) for event in last],
         }
-        return json.dumps({**session.summary(), **detail}).encode()
+        return json.dumps({**summary_of(session), **detail}).encode()
 
     async def session_prompt(self, connection: Connection, params: m.PromptParams) -> bytes:
         session = self._manager.get(params.session_id)
@@ -199,15 +195,15 @@ class _Handlers:
     async def session_compact(self, connection: Connection, params: m.CompactParams) -> bytes:
         session = self._manager.get(params.session_id)
         with trio.CancelScope(shield=True):
-            accepted = await session.controls.compact(params, connection.actor)
+            accepted = await session.settings.compact(params, connection.actor)
         return await self._result_of(session, accepted) if params.wait else _json(accepted)
 
     async def session_set_model(self, connection: Connection, params: m.SetModelParams) -> bytes:
-        return _json(await self._manager.get(params.session_id).controls.set("model", params.model))
+        return _json(await self._manager.get(params.session_id).settings.set("model", params.model))
 
     async def session_set_permission_mode(self, connection: Connection, params: m.SetPermissionModeParams) -> bytes:
         session = self._manager.get(params.session_id)
-        return _json(await session.controls.set("permission_mode", params.permission_mode))
+        return _json(await session.settings.set("permission_mode", params.permission_mode))
 
     async def session_set_budget(self, connection: Connection, params: SetBudgetParams) -> bytes:
         session = self._manager.get(params.session_id)
@@ -216,7 +212,7 @@ class _Handlers:
         return _json(SetBudgetResult(budget=budget))
 
     async def session_context_usage(self, connection: Connection, params: m.SessionParams) -> bytes:
-        return _json(await self._manager.get(params.session_id).controls.context_usage())
+        return _json(await self._manager.get(params.session_id).settings.context_usage())
 
     async def _result_of(self, session: Session, accepted: m.PromptResult) -> bytes:
         """The turn's end as one answer, with the whole text even where the event holds only its head."""
@@ -236,7 +232,7 @@ class _Handlers:
 
     async def session_note(self, connection: Connection, params: NoteParams) -> bytes:
         with trio.CancelScope(shield=True):
-            result = await note(self._manager.get(params.session_id), params, connection.actor)
+            result = await self._manager.get(params.session_id).note(params, connection.actor)
         return _json(result)
 
     async def approval_list(self, connection: Connection, params: m.ApprovalListParams) -> bytes:
@@ -250,7 +246,7 @@ class _Handlers:
         return json.dumps({"approvals": found}).encode()
 
     async def approval_respond(self, connection: Connection, params: m.RespondParams) -> bytes:
-        session = find_asking(self._manager, params.approval_id, params.session_id)
+        session = self._manager.with_approval(params.approval_id, params.session_id)
         answer = ApprovalAnswer(params.decision, params.message, params.updated_input, params.remember)
         await session.approvals.respond(params.approval_id, answer, connection.actor)
         return _json(m.RespondResult(approval_id=params.approval_id, session_id=session.id, decision=params.decision))
@@ -258,15 +254,15 @@ class _Handlers:
     # -- tools -------------------------------------------------------------------------------------------------------
 
     async def tool_serve(self, connection: Connection, params: t.ToolServeParams) -> bytes:
-        desk = serve_tools(self._manager.get(params.session_id))
-        return _json(t.ToolServeResult(session_id=params.session_id, tools=desk.names, open=desk.serve(connection)))
+        tools = self._manager.get(params.session_id).tools_to_serve()
+        return _json(t.ToolServeResult(session_id=params.session_id, tools=tools.names, open=tools.serve(connection)))
 
     async def tool_result(self, connection: Connection, params: t.ToolResultParams) -> bytes:
-        serve_tools(self._manager.get(params.session_id)).answer(params.call_id, tool_answer(params))
+        self._manager.get(params.session_id).tools_to_serve().answer(params.call_id, tool_answer(params))
         return _json(m.Done())
 
     async def bridge_hello(self, connection: Connection, params: t.BridgeHelloParams) -> bytes:
-        session, connection.bridge = desk_of_token(self._manager, params.token)
+        session, connection.bridge = self._manager.tools_of_token(params.token)
         limits = self._daemon.config.daemon
         hello = {
             "session_id": session.id,
@@ -289,7 +285,7 @@ class _Handlers:
     # -- the end of a session ----------------------------------------------------------------------------------------
 
     async def session_close(self, connection: Connection, params: m.SessionParams) -> bytes:
-        await self._manager.get(params.session_id).shutdown.close(connection.actor)
+        await self._manager.get(params.session_id).close(connection.actor)
         return _json(m.Done())
 
     async def session_delete(self, connection: Connection, params: m.SessionParams) -> bytes:
@@ -361,7 +357,7 @@ def _serve_from_the_start(session: Session, connection: Connection) -> None:
 
 
 def _matches(session: Session, params: m.SessionListParams) -> bool:
-    if params.state is not None and session.seen_state != params.state:
+    if params.state is not None and session.visible_state != params.state:
         return False
     if params.state is None and session.state is SessionState.CLOSED:
         return False

@@ -1,1 +1,1 @@
-"""Limits of turns: rate limits of accounts, places among the running turns, budgets."""
+"""Limits of turns: rate limits of accounts, slots of running turns, budgets."""

@@ -1,7 +1,7 @@
-"""The accounts behind the backends: their rate limits, shared by all sessions that use them, and the line of those who wait.
+"""Accounts behind the backends: their rate limits, shared by all sessions that use them, and the sessions that wait.
 
-An account is told apart by the backend's kind and by the credentials and config directories that were set on purpose; who
-sets none uses the login of the daemon's user. Its name holds no secret: it ends with a keyed hash of them.
+The backend's kind, and the credentials and config directories that were set on purpose, identify an account. Without
+any, it is the login of the daemon's user. The account's name holds no secret: it ends with a keyed hash of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
@@ -25,35 +25,27 @@ from clisup.host.files import read_json, write_json
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
 from clisup.policy.rate_limit import AccountLimit, describe, fold_limit, iso
 
-__all__ = ["Account", "Accounts", "Held"]
+__all__ = ["Account", "AccountWait", "Accounts"]
 
-ACCOUNTS_MAX = 256  # remembered, also where no session uses them; the one heard of longest ago goes first
-LOOK_AGAIN_S = 30.0  # the wall clock may be set while somebody waits for a time of it
-_TELLING = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
+ACCOUNTS_MAX = 256  # stored ones, used by a session or not; the one without news for longest goes first
+CHECK_AGAIN_S = 30.0  # the wall clock may be set while a session waits
+_LIMIT_EVENTS = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
 _IDENTITY = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|_HOME$|_DIR$|^HOME$")
 _log = structlog.get_logger()
 
 
-class Waiter(Protocol):
-    """A session with a turn that waits for its account."""
-
-    @property
-    def id(self) -> str: ...
-    def work_came(self) -> None: ...
-
-
-class Held:
-    """Why a turn waits: until when (None: for the one that tries first), and its place in the line, from 1."""
+class AccountWait:
+    """Reason why a turn waits. `until` is the limit's end, or None while another turn tries first. Positions begin at 1."""
 
     def __init__(self, account: str, until: float | None, position: int, now: float) -> None:
         self.account = account
         self.until = until
         self.position = position
         self.retry_after_s = None if until is None else round(max(0.0, until - now), 3)
-        self.sleep_s = min(LOOK_AGAIN_S, LOOK_AGAIN_S if until is None else max(0.0, until - now))
+        self.sleep_s = min(CHECK_AGAIN_S, CHECK_AGAIN_S if until is None else max(0.0, until - now))
 
-    def words(self) -> dict[str, Any]:
-        """As programs see it."""
+    def describe(self) -> dict[str, Any]:
+        """Return the wait as clients see it."""
         return {
             "account": self.account,
             "until": iso(self.until),
@@ -63,108 +55,108 @@ class Held:
 
 
 class Account:
-    """One account: its limit, who waits for its end, and who tries first after that."""
+    """Account with its limit, the sessions that wait for the limit's end, and the one whose turn tries first after it."""
 
     def __init__(self, name: str, kind: str, limit: AccountLimit, owner: Accounts) -> None:
         self.name = name
         self.kind = kind
         self.limit = limit
         self._owner = owner
-        self._waiting: dict[str, Waiter] = {}
-        self._probe: str | None = None
+        self._waiting: dict[str, Callable[[], None]] = {}  # by session id, in order
+        self._probe: str | None = None  # the session whose turn tries first
 
-    def held(self, session: Waiter) -> Held | None:
-        """Must a new turn of this session wait? One that asks for the first time gets the last place in the line."""
+    def held(self, session_id: str) -> AccountWait | None:
+        """Return why a new turn of the session must wait, or None. A session that has not joined gets the last place."""
         now = clock.wall()
         until = self.limit.holds(now, self._owner.hold_s)
         if until is None and (self.limit.state != "limited" or self.limit.until is None or not self._owner.hold_s):
             return None
         places = [*self._waiting]
-        place = places.index(session.id) if session.id in self._waiting else len(places)
-        if until is None and (self._probe == session.id or (self._probe is None and place == 0)):
+        place = places.index(session_id) if session_id in self._waiting else len(places)
+        if until is None and (self._probe == session_id or (self._probe is None and place == 0)):
             return None
-        return Held(self.name, until, place + 1, now)
+        return AccountWait(self.name, until, place + 1, now)
 
-    def wait(self, session: Waiter) -> None:
-        """Take a place in the line."""
-        self._waiting.setdefault(session.id, session)
+    def join(self, session_id: str, notify: Callable[[], None]) -> None:
+        """Add the session to the waiting ones. `notify` lets it check again."""
+        self._waiting.setdefault(session_id, notify)
 
-    def leave(self, session: Waiter) -> None:
-        """Give the place up."""
-        if self._waiting.pop(session.id, None) is not None:
-            self.wake()
+    def leave(self, session_id: str) -> None:
+        """Remove the session from the waiting ones."""
+        if self._waiting.pop(session_id, None) is not None:
+            self.notify()
 
-    def start(self, session: Waiter) -> None:
-        """A turn of this session starts now: the first one after a limit's end is the probe."""
-        self.leave(session)
+    def turn_started(self, session_id: str) -> None:
+        """Let a turn of the session start. The first one after a limit's end is the probe."""
+        self.leave(session_id)
         if self.limit.state == "limited" and self.limit.until is not None and self._probe is None:
-            self._probe = session.id
+            self._probe = session_id
 
-    def stop(self, session: Waiter) -> None:
-        """That turn is over."""
-        if self._probe == session.id:
+    def turn_ended(self, session_id: str) -> None:
+        """End the probe if this turn was it."""
+        if self._probe == session_id:
             self._probe = None
-            self.wake()
+            self.notify()
 
-    def see(self, *events: EventBase) -> None:
-        """Take note of events of one of its turns. However many they are, the limit is stored and told of once."""
+    def observe(self, *events: EventBase) -> None:
+        """Fold events of one of the account's turns. The limit is stored and reported once, however many they are."""
         before = limit = self.limit
         for event in events:
-            if type(event) in _TELLING:
+            if type(event) in _LIMIT_EVENTS:
                 limit = fold_limit(limit, event, clock.wall())
         if limit is before:
             return
-        self._owner.heard_of(self)
+        self._owner.keep_known(self)
         if not limit.says_more_than(before):
             return
         if (limit.state == "limited") != (before.state == "limited"):
             _log.warning("account limit", account=self.name, state=limit.state, until=iso(limit.until))
         self.limit = limit
         self._owner.save(self)
-        self.wake()
+        self.notify()
 
-    def wake(self) -> None:
-        """Let everybody look again who waits for this account."""
-        for session in list(self._waiting.values()):
-            session.work_came()
+    def notify(self) -> None:
+        """Let all waiting sessions check again."""
+        for notify in list(self._waiting.values()):
+            notify()
 
     def describe(self) -> dict[str, Any]:
-        """A row of `daemon/status`."""
+        """Return a row of `daemon/status`."""
         row = {"account": self.name, "kind": self.kind, **describe(self.limit)}
         return {**row, "waiting": [*self._waiting], "probe": self._probe}
 
 
 class Accounts:
-    """All of them. `hold_s` is the longest that a turn is held back; 0 holds none."""
+    """All accounts. `hold_s` is the longest time that a turn is held back; 0 holds none."""
 
     def __init__(self, state_dir: str, storage: Storage, *, hold_s: float) -> None:
         self.hold_s = hold_s
         self._path = os.path.join(state_dir, "accounts.json")
         self._storage = storage
-        # Those that sessions use: a program may bring a new token with each of its sessions, for months.
+        # Weak: a program may bring a new token with each of its sessions, for months.
         self._all: WeakValueDictionary[str, Account] = WeakValueDictionary()
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
-        self.nobodys = Account("nobody", "none", AccountLimit(), self)
-        """That of sessions which are deleted."""
+        self.unused = Account("nobody", "none", AccountLimit(), self)
+        """Account of deleted sessions."""
         limits = stored.get("limits")
         self._known: dict[str, Any] = limits if isinstance(limits, dict) else {}
 
-    def hold(self, hold_s: float) -> None:
-        """Another longest time, from now on: who waits looks again."""
+    def set_hold(self, hold_s: float) -> None:
+        """Change the longest time that a turn is held back. Waiting sessions check again."""
         self.hold_s = hold_s
         for account in list(self._all.values()):
-            account.wake()
+            account.notify()
 
     def _load(self) -> dict[str, Any]:
         try:
             return read_json(self._path) or {}
-        except WorldError as error:  # what was known of limits is lost; that ends no daemon
+        except WorldError as error:  # without the known limits, too, the daemon works
             _log.warning("account limits not read", error=error.message)
             return {}
 
-    def of(self, backend: Backend, request_env: Mapping[str, str]) -> Account:
-        """The account that a session of this backend uses, with the variables that its client brought."""
+    def account_of(self, backend: Backend, request_env: Mapping[str, str]) -> Account:
+        """Return the account that a session of this backend uses. `request_env` are the variables of its client."""
         kind = backend.config.kind
         given = {name: value.get_secret_value() for name, value in backend.config.env.items()} | dict(request_env)
         marks = sorted((name, value) for name, value in given.items() if _IDENTITY.search(name))
@@ -176,13 +168,13 @@ class Accounts:
     def _hash(self, marks: list[tuple[str, str]]) -> str:
         return hashlib.blake2b(repr(marks).encode(), key=self._salt.encode(), digest_size=5).hexdigest()
 
-    def heard_of(self, account: Account) -> None:
-        """Make it the last one to be forgotten."""
+    def keep_known(self, account: Account) -> None:
+        """Make the account the last one to be forgotten."""
         if (known := self._known.pop(account.name, None)) is not None:
             self._known[account.name] = known
 
     def save(self, account: Account) -> None:
-        """Keep what was heard of it now; a disk that refuses only makes the next daemon ask again."""
+        """Store the account's limit. If the disk refuses, the next daemon learns the limit again."""
         self._known.pop(account.name, None)
         self._known[account.name] = account.limit.model_dump(exclude_none=True)
         self._known = dict(list(self._known.items())[-ACCOUNTS_MAX:])
@@ -190,7 +182,7 @@ class Accounts:
             write_json(self._path, {"version": 1, "salt": self._salt, "limits": self._known}, sync=False)
 
     def describe(self) -> list[dict[str, Any]]:
-        """The accounts that sessions use and of which something is known, or for which somebody waits."""
+        """Return the used accounts that have a known limit or waiting sessions."""
         rows = (account.describe() for account in list(self._all.values()))
         return [row for row in rows if row["state"] != "unknown" or row["waiting"]]
 

@@ -1,107 +1,80 @@
-"""The gate before a session's next turn: its account's rate limit holds it back, where the prompt did not ask to be refused; a
-budget that is used up ends it.
-"""
+"""Wait before a turn while the account's rate limit holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import trio
 
-from clisup.daemon.limits.accounts import Held
+from clisup.daemon.limits.accounts import AccountWait
+from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
 from clisup.model.events import Notice, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
 from clisup.policy.rate_limit import iso
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
-
-__all__ = ["Gate"]
+__all__ = ["RateLimitGate"]
 
 
-class Gate:
-    """One session's way to its next turn, and to its account."""
+class RateLimitGate:
+    """Connection of one session to its account."""
 
-    __slots__ = ("_session", "_told", "account", "brought")
+    __slots__ = ("_context", "_reported", "account")
 
-    def __init__(self, session: Session, request_env: Mapping[str, str]) -> None:
-        self._session = session
-        self.account = session.services.accounts.of(session.backend, request_env)
-        self._told: tuple[str, float | None] | None = None
-        self.brought = request_env  # the variables of its client
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self.account = context.services.accounts.account_of(context.backend, context.request_env)
+        self._reported: tuple[str, float | None] | None = None
 
-    def renew(self) -> None:
-        """Its backend has other credentials, perhaps: then it belongs to another account, at the end of that one's line."""
-        account = self._session.services.accounts.of(self._session.backend, self.brought)
+    def backend_changed(self) -> None:
+        """Move to the account of the backend's present credentials, to the end of its queue."""
+        account = self._context.services.accounts.account_of(self._context.backend, self._context.request_env)
         if account is not self.account:
-            self.account.leave(self._session)
-            self.account, self._told = account, None
+            self.account.leave(self._context.id)
+            self.account, self._reported = account, None
 
-    def part(self) -> None:
-        """Its session is deleted, and keeps its account no more."""
-        self.account = self._session.services.accounts.nobodys
+    def leave_account(self) -> None:
+        """Let the account go: the session is deleted."""
+        self.account = self._context.services.accounts.unused
 
-    def held(self) -> Held | None:
-        """Why a new turn would have to wait now."""
-        return self.account.held(self._session)
+    def held(self) -> AccountWait | None:
+        """Return why a new turn would have to wait now, or None."""
+        return self.account.held(self._context.id)
 
     def refuse(self) -> None:
-        """Raises `WorldError(rate_limited)` where a turn would have to wait."""
+        """Raise `WorldError(rate_limited)` if a turn would have to wait."""
         if (held := self.held()) is None:
             return
         until = f"until {iso(held.until)}" if held.until is not None else "until another turn has tried it"
         raise WorldError(
-            f"cannot prompt session {self._session.id} now, because the account {held.account} is limited {until}",
+            f"the account {held.account} is limited {until}, so session {self._context.id} accepts no prompt now",
             kind="rate_limited",
             hint="try again then, or use when_limited: wait",
-            **{name: value for name, value in held.words().items() if value is not None},
+            **{name: value for name, value in held.describe().items() if value is not None},
         )
 
-    async def opens(self, turn: Turn) -> bool:
-        """May the next turn begin now? Else it was ended, or waited for a while: the caller looks again."""
-        if await self._session.budgets.end_queued(turn):
-            return False
-        if (held := self.held()) is None:
-            return True
-        await self._hold(turn, held)
-        return False
-
-    async def end(self, turn: Turn, done: TurnCompleted) -> None:
-        """End a turn that has not begun. Not where a client took it back while the disk refused: a turn ends once."""
-        session = self._session
-
-        def items() -> list[Item]:
-            return [session.completion(done, {}, turn_id=turn.id)] if session.ledger.turn(turn.id) is not None else []
-
-        await session.recorder.record_surely(items)
-        session.dir.drop_prompt(turn.id)
-
-    async def _hold(self, turn: Turn, held: Held) -> None:
-        """Wait a while, or end the turn where its prompt asked for that."""
-        session = self._session
-        prompt = await session.services.storage.surely(lambda: session.dir.load_prompt(turn.id))
-        if (prompt or {}).get("when_limited") == "refuse":
-            await self.end(turn, _refused(held))
-            return
-        self.account.wait(session)
-        if self._told != (turn.id, held.until):
-            self._told = (turn.id, held.until)
-            await session.recorder.record_surely(lambda: [Item(_notice(held), turn.id)])
+    async def wait(self, turn: Turn, held: AccountWait) -> TurnCompleted | None:
+        """Wait for a while. Return the turn's end if its prompt refuses to wait."""
+        context = self._context
+        prompt = await context.services.storage.with_retry(lambda: context.dir.load_prompt(turn.id))
+        if prompt is not None and prompt.get("when_limited") == "refuse":
+            return _refused(held)
+        self.account.join(context.id, context.notify)
+        if self._reported != (turn.id, held.until):
+            self._reported = (turn.id, held.until)
+            await context.recorder.record_surely(lambda: [Item(_notice(held), turn.id)])
         with trio.move_on_after(held.sleep_s):
-            await session.work.wait()
+            await context.work.wait()
+        return None
 
 
-def _notice(held: Held) -> Notice:
+def _notice(held: AccountWait) -> Notice:
     until = f"until {iso(held.until)}" if held.until is not None else "until one turn has tried whether it is over"
     text = f"the account {held.account} is limited: the turn is held {until}, at place {held.position} in the line"
     return Notice(code="held", message=text)
 
 
-def _refused(held: Held) -> TurnCompleted:
-    message = f"the account {held.account} is limited, and the prompt was not to wait for its end"
+def _refused(held: AccountWait) -> TurnCompleted:
+    message = f"the account {held.account} is limited, and the prompt refuses to wait"
     error = TurnError(
         kind="rate_limit",
         message=message,

@@ -1,4 +1,4 @@
-"""The cap on running turns: first come, first served, and one can see who waits."""
+"""Cap on running turns, first come, first served."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 
 import trio
 
-__all__ = ["Slots"]
+__all__ = ["RunningSlots"]
 
 
-class Slots:
-    """Counts running turns. `total` is the cap; turns adopted at start count too, even above it."""
+class RunningSlots:
+    """Counter of running turns. `total` is the cap. Turns adopted at the start count too, even above the cap."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -19,16 +19,16 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many turns wait for a slot."""
+        """Return the number of turns that wait for a slot."""
         return len(self._waiting)
 
     def resize(self, total: int) -> None:
-        """Another cap, from now on. Turns that run go on where it is lower; those that wait start where it is higher."""
+        """Change the cap. Running turns continue under a lower cap, and waiting turns start under a higher one."""
         self.total = total
         self._hand_out()
 
     async def acquire(self) -> None:
-        """Take a slot, in order of asking. Cancelling the wait gives the place up."""
+        """Take a slot, in order of the calls. A cancelled wait gives up its place."""
         if self.used < self.total and not self._waiting:
             self.used += 1
             return
@@ -38,17 +38,17 @@ class Slots:
             await turn.wait()
         except trio.Cancelled:
             if turn.is_set():
-                self.release()  # it was handed over in the very moment of the cancel
+                self.release()  # the slot was assigned just before the cancellation
             else:
                 self._waiting.remove(turn)
             raise
 
     def force(self) -> None:
-        """Count a turn that runs already."""
+        """Count a turn that is already running."""
         self.used += 1
 
     def release(self) -> None:
-        """Give a slot back; the longest waiter gets it."""
+        """Return a slot. The turn that has waited longest gets it."""
         self.used -= 1
         self._hand_out()
 

@@ -69,7 +69,7 @@ class Clearing:
 
     def _facts(self) -> Facts:
         sessions = tuple(SessionFact(s.dir, s.state is SessionState.CLOSED, _quiet(s)) for s in self._manager)
-        runs = frozenset((s.id, s.ledger.held.run) for s in self._manager if s.ledger.held is not None)
+        runs = frozenset((s.id, s.ledger.active_turn.run) for s in self._manager if s.ledger.active_turn is not None)
         state_dir, home = self._manager.state_dir, self._manager.services.cgroups
         return Facts(state_dir, self._socket, True, home, sessions, runs)
 
@@ -79,7 +79,7 @@ class Clearing:
         gone = 0
         with trio.CancelScope(shield=True):  # finish even if the client has disconnected
             for item in items:
-                if self._manager.stopping:  # ten thousand sessions would delay the stop
+                if self._manager.services.storage.stopping:  # ten thousand sessions would delay the stop
                     failed[item.path] = "the daemon is stopping"
                     continue
                 try:
@@ -162,7 +162,7 @@ def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> 
 
 
 def _quiet(session: Session) -> bool:
-    return not (session.busy or session.adoptable or session.run is not None) and session.state in (
+    return not (session.context.busy or session.adoptable or session.run is not None) and session.state in (
         SessionState.IDLE,
         SessionState.FAILED,
         SessionState.CLOSED,

@@ -72,10 +72,12 @@ def _locked(path: str) -> Iterator[None]:
 
 def _facts(state_dir: str, socket: str, stored: list[StoredSession]) -> Facts:
     sessions = tuple(
-        SessionFact(SessionDir(state_dir, s.spec.session_id), s.closed, s.ledger.held is None and not s.ledger.queue)
+        SessionFact(
+            SessionDir(state_dir, s.spec.session_id), s.closed, s.ledger.active_turn is None and not s.ledger.queue
+        )
         for s in stored
     )
-    runs = frozenset((s.spec.session_id, s.ledger.held.run) for s in stored if s.ledger.held is not None)
+    runs = frozenset((s.spec.session_id, s.ledger.active_turn.run) for s in stored if s.ledger.active_turn is not None)
     return Facts(state_dir, socket, False, CgroupHome.find(), sessions, runs)
 
 
@@ -91,7 +93,7 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
             sizes = look_at(SessionDir(state_dir, session_id))
         except OSError:
             continue  # unreadable sessions stay
-        held = session.ledger.held is not None or bool(session.ledger.queue)
+        held = session.ledger.active_turn is not None or bool(session.ledger.queue)
         mine = parts_of(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
         found.append((sizes, [] if held else mine))
     return due_of(found, limits)

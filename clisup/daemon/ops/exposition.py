@@ -94,7 +94,7 @@ def _values(daemon: Daemon) -> dict[str, Rows]:
     return {
         "clisup_build_info": [((__version__, platform.python_version()), 1.0)],
         "clisup_start_time_seconds": _one(epoch(daemon.started_at) or 0.0),
-        "clisup_started_in_place": _one(bool(daemon.succession.inherited)),
+        "clisup_started_in_place": _one(bool(daemon.reexec.inherited)),
         "clisup_exposition_timestamp_seconds": _one(clock.wall()),
         "clisup_daemon_state": _states(daemon.state, DAEMON_STATES),
         "clisup_process_resident_memory_bytes": _one(resident_bytes()),
@@ -108,8 +108,8 @@ def _values(daemon: Daemon) -> dict[str, Rows]:
         "clisup_turns_waiting": _one(slots.waiting),
         "clisup_turns_queued": _per_backend(daemon, lambda session: len(session.ledger.queue)),
         "clisup_turns_adopted": _one(manager.adopted),
-        "clisup_live_processes": _one(len(services.live)),
-        "clisup_live_processes_limit": _one(services.live.limit),
+        "clisup_live_processes": _one(len(manager.live)),
+        "clisup_live_processes_limit": _one(manager.live.limit),
         "clisup_approvals_open": _per_backend(daemon, lambda session: len(session.approvals.open)),
         **_accounts(services.accounts.describe()),
         "clisup_storage_state": _states(storage["state"], get_args(StorageState)),
@@ -142,7 +142,7 @@ def _named(daemon: Daemon) -> set[str]:
 
 
 def _sessions(daemon: Daemon) -> Rows:
-    counts = Counter((session.spec.backend, str(session.seen_state)) for session in daemon.manager)
+    counts = Counter((session.spec.backend, str(session.visible_state)) for session in daemon.manager)
     names = sorted(_named(daemon))
     return [((name, str(state)), counts[name, str(state)]) for name in names for state in SessionState]
 

@@ -133,7 +133,7 @@ def _look_at_all(directories: list[SessionDir]) -> list[Stored | OSError]:
 
 
 def _parts(session: Session, stored: Stored) -> list[Part]:
-    may_end = not (session.busy or session.adoptable)
+    may_end = not (session.context.busy or session.adoptable)
     closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
     return parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import structlog
 
-from clisup.daemon.sessions.recorder import Item
+from clisup.daemon.sessions.recorder import Item, Recorder
 from clisup.host.log import LOG
 from clisup.model import events as ev
-
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
 
 __all__ = ["NOTICES", "TOLD", "SessionLog"]
 
@@ -29,16 +26,18 @@ _log = structlog.get_logger()
 
 
 class SessionLog:
-    """Log of one session. Call `tell` with journaled events, after the ledger has folded them."""
+    """Log of one session. Call `log` with journaled events, after the ledger has folded them."""
 
-    __slots__ = ("_run", "_session", "_turn")
+    __slots__ = ("_backend", "_recorder", "_run", "_session_id", "_turn")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session_id: str, backend: str, recorder: Recorder) -> None:
+        self._session_id = session_id
+        self._backend = backend
+        self._recorder = recorder
         self._turn = ""
         self._run = 0
 
-    def tell(self, items: Sequence[Item]) -> None:
+    def log(self, items: Sequence[Item]) -> None:
         """Log the events that change the state."""
         for item in items:
             if (line := TOLD.get(type(item.event))) is not None:
@@ -46,7 +45,7 @@ class SessionLog:
 
     def _say(self, item: Item, line: Line) -> None:
         level, event, fields = line
-        turn = self._session.ledger.held
+        turn = self._recorder.ledger.active_turn
         if isinstance(item.event, ev.TurnStarted):
             self._turn, self._run = item.turn_id or "", item.event.run
         elif turn is not None and turn.run:
@@ -57,7 +56,7 @@ class SessionLog:
         if level == "debug" and LOG.level > logging.DEBUG:
             return  # most lines: they are not built in vain
         about = {"turn": item.turn_id or None, "run": self._run or None if mine else None}
-        getattr(_log, level)(event, session=self._session.id, **about, backend=self._session.spec.backend, **fields)
+        getattr(_log, level)(event, session=self._session_id, **about, backend=self._backend, **fields)
 
 
 def _actor(actor: ev.Actor | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
-from clisup.model.sessions.budget import limits_of, told, used_of
+from clisup.model.sessions.budget import describe_budget, limits_of, used_of
 from clisup.model.sessions.totals import totals_of
 from clisup.store.offline import StoredSession, read_session_or_raise, stored_events, stored_ids, stored_sessions
 from clisup.wire.status_models import STATUS_SCHEMA
@@ -115,12 +115,12 @@ def _rows(sessions: list[StoredSession]) -> list[dict[str, Any]]:
 
 def _process_state(stored: StoredSession, memory: dict[int, int]) -> ProcessState:
     ledger, current, keeper = stored.ledger, stored.ledger.current, stored.keeper
-    held = ledger.held if keeper is not None else None
+    held = ledger.active_turn if keeper is not None else None
     return ProcessState(
         state=_state(stored),
         first_seq=stored.first_seq,
         next_seq=stored.next_seq,
-        budget=told(limits_of(stored.spec.budget, ledger.budget), used_of(ledger)),
+        budget=describe_budget(limits_of(stored.spec.budget, ledger.budget), used_of(ledger)),
         pid=held.pid if held else None,
         keeper_pid=keeper,
         rss_bytes=memory.get(keeper or 0) or None,

@@ -161,7 +161,7 @@ class Tracing:
 
     def _trace(self, session_id: str) -> SessionTrace | None:
         if session_id not in self._traces and (session := self._manager.find(session_id)) is not None:
-            kind, model = session.backend.adapter.kind, session.setting("model")
+            kind, model = session.backend.adapter.kind, session.context.setting("model")
             traced = TracedSession(session_id, session.spec.backend, kind, model)
             self._traces[session_id] = SessionTrace(traced, content=self._config.content)
         return self._traces.get(session_id)

@@ -25,7 +25,7 @@ from clisup.model.verdict import ExitRecord, exit_from_file
 from clisup.policy.watchdog import Ladder
 from clisup.store.session_dir import RunDir
 
-__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "Leash", "stdin_id"]
+__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end hangs
@@ -131,7 +131,7 @@ class KeeperLink:
         await self._greeted.wait()
         await self._in_order.wait()
 
-    def take_id(self, offset: int) -> int | None:
+    def next_id(self, offset: int) -> int | None:
         """Return a new id for a message that follows the stdout line that ends at `offset`.
 
         Return None while the keeper's highest id is unknown (`ready` waits for it), and after the run's end.
@@ -148,7 +148,7 @@ class KeeperLink:
         self._greeted.set()
         self._in_order.set()
 
-    async def talk(self) -> None:
+    async def deliver(self) -> None:
         """Send queued messages in order, over each connection anew, until cancelled."""
         while True:
             self._news = trio.Event()
@@ -225,12 +225,12 @@ class KeeperLink:
             self._owner.rearm()
 
     @property
-    def press_at(self) -> float | None:
+    def send_end_at(self) -> float | None:
         """Return when `press` is due next, once there is an order."""
         waits = self._end_at is not None and self._end_at > clock.monotonic()
         return self._end_at if waits else self._hung_at
 
-    async def press(self) -> None:
+    async def send_end(self) -> None:
         """Send a due order to the keeper. A keeper that reports no end in time after it is killed with its CLI."""
         now = clock.monotonic()
         due = self._end_order is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
@@ -354,6 +354,3 @@ class KeeperLink:
         cgroup = self._dir.intent().get("cgroup")
         killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
         return killed + (await self._orphans.end() if self._orphans is not None else [])
-
-
-Leash = KeeperLink  # the name that its users still have

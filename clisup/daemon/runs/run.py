@@ -1,14 +1,13 @@
-"""One CLI process as the daemon sees it: its two spools, its decoder and its watchdog; `Leash` holds its keeper.
+"""Run of a CLI process in the daemon: its two spools, its decoder, its watchdog and the link to its keeper.
 
-The same code serves a run just started and one adopted after a restart. What was journaled before is decoded again in
-silence, up to the last place that the journal names; from there on every event is journaled.
+The same code serves a run that has just started and one that is adopted after a restart. What was journaled before is
+decoded again in silence, up to the last place that the journal names. From there on every event is journaled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
-from weakref import proxy
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import trio
 from msgspec.structs import replace
@@ -19,28 +18,33 @@ from clisup.backends.base import (
     ControlAnswer,
     Decoder,
 )
-from clisup.daemon.approvals.questions import Asking, asks
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.control_requests import Answers
-from clisup.daemon.runs.keeper_link import Leash
+from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.long_lines import readable
 from clisup.daemon.runs.pace import TimeSlice
-from clisup.daemon.runs.run_limits import Judge
-from clisup.daemon.runs.run_parts import FOLLOW_UP_FIRST, STORAGE_BLOCKED, STORAGE_RECOVERED, RunSettings, RunSink
+from clisup.daemon.runs.requests import ApprovalRequests, has_approvals
+from clisup.daemon.runs.run_limits import RunLimits
+from clisup.daemon.runs.run_parts import (
+    FOLLOW_UP_FIRST,
+    STORAGE_BLOCKED,
+    STORAGE_RECOVERED,
+    RunSettings,
+    RunSink,
+)
 from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
-from clisup.daemon.runs.stdin_messages import Speech
+from clisup.daemon.runs.stdin_messages import ControlRequests, StdinMessages
 from clisup.daemon.runs.stretch import Taken, take_stretch
-from clisup.daemon.runs.termination import Ending
+from clisup.daemon.runs.termination import Termination
 from clisup.daemon.runs.unparsed import UnparsedLines
-from clisup.daemon.runs.watchdog import Guard
+from clisup.daemon.runs.watchdog import WatchdogTask
 from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.sessions.turn_recorder import Place
 from clisup.model.events import EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.verdict import ExitRecord
 from clisup.ops.drift import FrameSample
@@ -54,7 +58,7 @@ __all__ = ["Run", "RunSettings"]
 
 
 class Run:
-    """Drives one run to its end: `drive` gives the exit record after every byte of both spools was journaled."""
+    """Run of one CLI process. `drive` follows it to its end, and returns the exit record when all its output is journaled."""
 
     def __init__(
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
@@ -65,171 +69,154 @@ class Run:
         self._settings = settings
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
         self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        me = cast("Run", proxy(self))  # its parts know it and must not keep it: searches for garbage in cycles are rare
-        self._batch = Batch(sink, run_dir, settings.storage, lambda blocked: me._blocked(blocked))  # noqa: PLW0108
+        self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
         limits, begin = settings.limits, sink.turn.begin["err"]
         self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
                            redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
-        # Up to where it is now, nothing is news: it is decoded before anything is said.
+        # Output up to the present size is decoded before anything is sent to the CLI.
         behind = spool_size(run_dir.out)
-        self._intake = Intake(me, self._out, self._err, self._batch, settings.storage, settings.pace, behind=behind)
-        self._heartbeat = False  # what was read last held nothing but heartbeats of a tool
+        self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, settings.pace, behind=behind)
+        self._heartbeat = False  # the last read held nothing but heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
-        self._judge_of = Judge(settings.limits, settings.request.native_session_id)
-        self._leash = Leash(me, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
+        self._limits = RunLimits(settings.limits, settings.request.native_session_id)
+        self._keeper = KeeperLink(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
                             settings.orphans)  # fmt: skip
-        self._speech = Speech(me, run_dir, self._leash, self._batch)
-        self._ending = Ending(me, self._leash, self._batch, settings.timeouts, live=settings.request.live)
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
-        self._answers = Answers()
-        self._words: list[
-            Terminal
-        ] = []  # the CLI's last words on the turn so far: one more for each time that it goes on
-        self._waits = False  # the turn of a live process has its last word, and goes on until the CLI is idle
-        self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has taken back since it was idle
-        self.used_before = self._decoded_to > 0  # a turn has ended in this process
-        self.spoke = False  # the CLI has said something of the turn
+        self._words: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
+        self._waits = False  # the live process has reported the turn's end, which counts once the CLI is idle
+        self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has dropped since it was idle
+        self.used_before = self._decoded_to > 0  # an earlier turn has ended in this process
+        self.spoke = False  # the CLI has printed something of the turn
+        self.terminal: Terminal | None = None
         self.tracker = PhaseTracker(started=self.used_before, background=self._decoder.background)
         if self._live and not sink.turn.id:
             self.tracker.rest()
-        self.guard = Guard(me, self._leash, self.tracker, settings.timeouts, settings.limits)
-        most, changed = limits.open_approvals, self.guard.phase_changed
-        self.asking = Asking(sink, self.tracker, self._leash, lambda: me._decoder, changed, most)
-        self.terminal: Terminal | None = None
+        self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
+        self._termination = Termination(
+            sink, self._keeper, self._batch, self._stdin, settings.timeouts, live=self._live, note=self.note,
+            interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals,
+        )  # fmt: skip
+        self.watchdog = WatchdogTask(
+            sink, self._keeper, self._termination, self.tracker, settings.timeouts, limits,
+            note=self.note, has_unread=self._has_unread, read=self.grew,
+        )  # fmt: skip
+        self.requests = ApprovalRequests(
+            sink, self.tracker, self._keeper, lambda: self._decoder, self.watchdog.phase_changed, limits.open_approvals
+        )
+        self._controls = ControlRequests()
 
     @property
     def keeper_pid(self) -> int | None:
-        """The keeper's pid, as it said in hello; None before the first link."""
-        return self._leash.keeper_pid
+        """Return the keeper's pid from its hello, or None before the first link."""
+        return self._keeper.keeper_pid
 
     @property
     def number(self) -> int:
-        """The run's number in its session."""
+        """Return the run's number in its session."""
         return self._settings.number
 
     @property
+    def live(self) -> bool:
+        """Tell whether the process serves many turns."""
+        return self._live
+
+    @property
     def ending(self) -> bool:
-        """It is being ended as a whole; a turn of a live process can be ended without that."""
-        return self._ending.retired is not None or (self._leash.ending and self._leash.order_is_due)
+        """Tell whether the whole run is being ended. A turn of a live process can be ended without that."""
+        return self._termination.retired is not None or (self._keeper.ending and self._keeper.order_is_due)
 
     @property
     def frames(self) -> FrameSample:
-        """What it said, for the watch over drift."""
+        """Return the sample of its frames for drift detection."""
         return self._settings.frames
-
-    # -- the run as a whole ------------------------------------------------------------------------------------------
-
-    async def drive(self) -> ExitRecord:
-        """Follow the run until it has ended and everything it said is journaled."""
-        self._ending.resume()
-        await self._batch.surely(self._speech.repeat)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._leash.listen)
-                nursery.start_soon(self._leash.talk)
-                nursery.start_soon(self._ending.when_ready)
-                nursery.start_soon(self.guard.watch)
-                nursery.start_soon(self.guard.weigh)
-                nursery.start_soon(self._sink.attend, self)
-                await self._pump()
-                nursery.cancel_scope.cancel()
-        finally:
-            self._answers.close()
-            self._leash.give_up()
-            await self._leash.aclose()
-            self._out.close()
-            self._err.close()
-        assert self._leash.exited is not None, "the pump ends with the exit"
-        return self._leash.exited
-
-    def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the turn that runs, and with it the run where it serves one turn or does not listen."""
-        self._ending.end(reason, ladder, **why)
-
-    def renew(self, timeouts: TurnTimeouts) -> None:
-        """Other limits between two turns of a live process, for the rest and for what comes after it."""
-        self._ending.renew(timeouts)
-        self.guard.renew(timeouts)
-
-    def retire(self, reason: str) -> None:
-        """Let a live process go that waits for its next turn."""
-        self._ending.retire(reason)
-
-    def polite_word(self) -> str | None:
-        """How to ask the CLI, in its own protocol, to end its turn; None where only signals do that, or there is no turn."""
-        word = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
-        return None if word is None else word + self.asking.last_words()
-
-    def give_up(self, ending: dict[str, Any]) -> None:
-        """The turn is being ended: what its CLI asks is not waited for any longer."""
-        for item in self.asking.give_up(ending):
-            self._batch.add(item)
-
-    async def say(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
-        """Journal `item`, then hand `text` (whole lines) to the CLI's stdin: once, also where the daemon dies in between.
-
-        The text waits in a file until the CLI's stdin has it. False where the run has ended, or `ready` says no in the last
-        moment; then nothing has happened.
-        """
-        return await self._speech.say(text, lambda: item, ready)
-
-    async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
-        """Begin another turn of a live process: journal `item`, its start, and hand over its prompt, as `say` does.
-
-        False where the run has ended or `ready` says no in the last moment; then nothing has happened.
-        """
-
-        def place() -> Item:
-            return replace(item, memo={**(item.memo or {}), "begin": self._place()})
-
-        if not await self._speech.say(text, place, ready):
-            return False
-        self._renew(seen=False)
-        return True
-
-    async def ask(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
-        """Ask a live CLI for something, and wait for its answer; None where the run has ended or knows no such word."""
-        text = self._decoder.control(request_id, control, value)
-        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id)
-        return await self._answers.ask(request_id, lambda: self.say(text, item)) if text is not None else None
-
-    @property
-    def says(self) -> list[list[Any]]:
-        """What was said, as the ledger knows it: [id, name of the text's file]."""
-        return self._sink.turn.says
-
-    @property
-    def decoded_to(self) -> int:
-        """The end of the last stdout line that was decoded."""
-        return self._decoded_to
-
-    def record(self, item: Item) -> None:
-        """Journal one item at once. Raises `WorldError(storage_failed)`."""
-        self._sink.record([item])
-
-    def heard(self, number: int) -> None:
-        """The CLI's stdin has every message up to this id."""
-        self._speech.heard(number)
 
     @property
     def turn(self) -> Turn:
-        """The turn that runs; between two turns of a live process, one without an id."""
+        """Return the running turn. Between two turns of a live process it has no id."""
         return self._sink.turn
 
-    def turn_ends(self) -> None:
-        """The turn is being ended."""
-        self._sink.ending()
+    # -- the run as a whole ------------------------------------------------------------------------------------------
+
+    async def drive(self, *tasks: Callable[[Run], Awaitable[None]]) -> ExitRecord:
+        """Follow the run until it has ended and all its output is journaled. `tasks` run beside it, until then."""
+        self._termination.resume()
+        await self._batch.surely(self._stdin.repeat)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keeper.listen)
+                nursery.start_soon(self._keeper.deliver)
+                nursery.start_soon(self._termination.send_when_ready)
+                nursery.start_soon(self.watchdog.watch)
+                nursery.start_soon(self.watchdog.check_limits)
+                for task in tasks:
+                    nursery.start_soon(task, self)
+                await self._pump()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._controls.close()
+            self._keeper.give_up()
+            await self._keeper.aclose()
+            self._out.close()
+            self._err.close()
+        assert self._keeper.exited is not None, "the pump ends with the exit"
+        return self._keeper.exited
+
+    def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
+        """End the running turn. End the whole run, too, if it serves one turn or does not obey."""
+        self._termination.end(reason, ladder, **why)
+
+    def set_timeouts(self, timeouts: TurnTimeouts) -> None:
+        """Change the timers of a live process between two turns."""
+        self._termination.set_timeouts(timeouts)
+        self.watchdog.set_timeouts(timeouts)
+
+    def retire(self, reason: str) -> None:
+        """End a live process that waits for its next turn."""
+        self._termination.retire(reason)
+
+    def _interrupt_message(self) -> str | None:
+        """Return the request to end the turn in the CLI's protocol. None without a turn, or if only signals do that."""
+        message = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
+        return None if message is None else message + self.requests.cancellations()
+
+    def _cancel_approvals(self, ending: TurnEnding) -> None:
+        for item in self.requests.cancel(ending):
+            self._batch.add(item)
+
+    async def send(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
+        """Journal `item`, then send `text` (whole lines) to the CLI once, even if the daemon dies in between.
+
+        Return False if the run has ended or `ready` refuses at the last moment. Then nothing has happened.
+        """
+        return await self._stdin.send(text, lambda: item, ready)
+
+    async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
+        """Begin another turn of a live process: journal `item`, its start, and send its prompt, as `send` does."""
+
+        def with_place() -> Item:
+            return replace(item, memo={**(item.memo or {}), "begin": self._place()})
+
+        if not await self._stdin.send(text, with_place, ready):
+            return False
+        self._new_turn(seen=False)
+        return True
+
+    async def request(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
+        """Send a control request to a live CLI. Return None if the run has ended or the CLI has no such request."""
+        text = self._decoder.control(request_id, control, value)
+        item = Item(Notice(code="asked", message=f"the CLI is asked for: {control}"), self._sink.turn.id)
+        return await self._controls.request(request_id, lambda: self.send(text, item)) if text is not None else None
 
     def resumed(self, pause_s: float) -> None:
-        """The machine was suspended: a new window, and a word in the journal."""
-        self.guard.alive()
-        self.guard.rearm()
+        """Begin a new window after a suspend of the machine, and journal a notice."""
+        self.watchdog.alive()
+        self.watchdog.rearm()
         text = f"the machine was suspended for {pause_s:.0f} s; a new window begins"
         self.note(Notice(code="resumed", message=text, data={"pause_s": round(pause_s, 3)}))
 
-    # -- what the keeper says ----------------------------------------------------------------------------------------
+    # -- messages of the keeper --------------------------------------------------------------------------------------
 
     def grew(self) -> None:
         """There may be something to read."""
@@ -240,33 +227,31 @@ class Run:
         await self._intake.take(out_size, err_size)
 
     def rearm(self) -> None:
-        """A deadline may have come nearer."""
-        self.guard.rearm()
+        """Let the watchdog check its deadlines."""
+        self.watchdog.rearm()
 
-    @property
-    def cli_pid(self) -> int | None:
-        """The CLI's own process."""
-        return self._sink.turn.pid
+    def heard(self, number: int) -> None:
+        """Note that the CLI's stdin has every message up to this id."""
+        self._stdin.acknowledged(number)
 
-    def unread(self) -> bool:
-        """Are there bytes in the spool that nobody has read yet?"""
+    def _has_unread(self) -> bool:
         return self._out.waits or spool_size(self._dir.out) > self._out.reader.offset
 
     def spool_blocked(self, blocked: bool) -> None:
-        """The keeper's disk is full, or no longer."""
+        """Note that the keeper's disk is full, or no longer."""
         self._batch.blocked("spool", blocked)
 
     def _blocked(self, blocked: bool) -> None:
-        """A full disk is not the CLI's fault: its timers stand still until keeper and journal can write again."""
+        """Stop the CLI's timers while the keeper or the journal cannot write."""
         self.tracker.blocked = blocked
-        self.guard.phase_changed()
+        self.watchdog.phase_changed()
         self.note(STORAGE_BLOCKED if blocked else STORAGE_RECOVERED)
 
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
         """Take both spools to their ends, until the run has ended; then what had no newline."""
-        await self._intake.pump(lambda: self._leash.exited is not None)
+        await self._intake.pump(lambda: self._keeper.exited is not None)
         if (line := self._out.framer.close()) is not None:
             await self._take_out(await readable(line, self._decoder, self._settings.limits))
         self._err.finish()
@@ -287,11 +272,11 @@ class Run:
                 out.passed(1, line.end)
             if step.is_over:
                 break
-        self.guard.alive(heartbeat=self._heartbeat)
+        self.watchdog.alive(heartbeat=self._heartbeat)
 
     def caught_up(self) -> None:
         """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
-        self._leash.in_order()
+        self._keeper.in_order()
 
     def _take_stretch(self, pieces: Sequence[bytes], at: int, start: int) -> Taken | None:
         """Lines for which nothing is to be decided, in one step; None where the next one is none of these, or it is no time for them.
@@ -309,7 +294,7 @@ class Run:
             for event in taken.told:
                 self.tracker.see(event)
             self._decoded_to, self._heartbeat = taken.end, False
-            self.guard.phase_changed()
+            self.watchdog.phase_changed()
         return taken
 
     async def _take_out(self, line: Line) -> None:
@@ -321,32 +306,32 @@ class Run:
         self._settings.frames.see(line, decoded.events)
         self._decoded_to = line.end
         if decoded.replies:
-            self._leash.reply(decoded.replies, line.end)
+            self._keeper.reply(decoded.replies, line.end)
         if self._live and begins_turn(decoded.events[:1]):
-            self._ending.insist()
-        self._answers.take(decoded.answers)
+            self._termination.repeat_interrupt()
+        self._controls.answered(decoded.answers)
         self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
-        if asked := asks(decoded.events):
+        if asked := has_approvals(decoded.events):
             await self._batch.store()  # what is open is known by the journal
         for k, event in enumerate(decoded.events):
-            if self.asking.is_news(event):
+            if self.requests.is_news(event):
                 self._take_event(event, line, k)
         if asked:
             await self._batch.store()
-            self._put(decoded.events)
+            self._submit(decoded.events)
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None:
             await self._last_word(decoded.terminal, line)
         if self._live:
             await self._note_idle(line)
-        self.guard.phase_changed()
+        self.watchdog.phase_changed()
 
-    def _put(self, questions: Sequence[EventBase]) -> None:
-        """Put the questions of a line, and end a run that has too many of them."""
-        self.asking.put(questions)
-        if self.asking.too_many and self._sink.turn.ending is None and not self._leash.ending:
-            self.end("approvals", ladder_for("term", self.guard.timeouts))
+    def _submit(self, events: Sequence[EventBase]) -> None:
+        """Submit the approval requests of a line, and end a run that has too many of them."""
+        self.requests.submit(events)
+        if self.requests.too_many and self._sink.turn.ending is None and not self._keeper.ending:
+            self.end("approvals", ladder_for("term", self.watchdog.timeouts))
 
     async def _note_idle(self, line: Line) -> None:
         if self._waits:
@@ -375,7 +360,7 @@ class Run:
                 limit = self._settings.limits.inline_bytes
                 small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
                 self._batch.add(replace(item, event=small) if small is not event else item, blobs)
-        self._judge(event)
+        self._check_limits(event)
 
     # -- turns of one process ------------------------------------------------------------------------------------------
 
@@ -393,14 +378,14 @@ class Run:
                 self._waits, self.terminal = False, None
                 self.tracker.follow_up()
             return False
-        starts = self._sink.begins(self._place(line), self._decoder.background, prompts)
+        starts = self._sink.begin_turn(self._place(line), self._decoder.background, prompts)
         await self._batch.store()
         for item in starts:
             self._batch.add(item)
         await self._batch.store()
-        self._ending.turn_began()
-        self._sink.began()
-        self._renew(seen=False)
+        self._termination.turn_began()
+        self._sink.turn_began()
+        self._new_turn(seen=False)
         return True
 
     async def _last_word(self, terminal: Terminal, line: Line) -> None:
@@ -423,45 +408,45 @@ class Run:
         else:
             await self._end_turn(self._place(line, after=True))
 
-    async def _end_turn(self, place: Place) -> None:
+    async def _end_turn(self, place: SpoolPlace) -> None:
         """Journal the end of a turn of a live process, which rests from here on."""
         await self._batch.store()
         whole = sum_of(self._words)
         self._words, self._waits = [], False
-        for item in await self._batch.surely(lambda: self._sink.over(whole, place, self._decoder.background)):
+        for item in await self._batch.surely(lambda: self._sink.end_turn(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()
-        self._ending.turn_over()
+        self._termination.turn_ended()
         self.used_before = True
         self.tracker.rest()
-        self._renew(seen=True)
-        self._sink.rested()
+        self._new_turn(seen=True)
+        self._sink.turn_ended()
 
-    def _place(self, line: Line | None = None, *, after: bool = False) -> Place:
-        """Where both spools are, with all that was decoded behind it; before a line, or after it."""
+    def _place(self, line: Line | None = None, *, after: bool = False) -> SpoolPlace:
+        """Return the place up to which both spools are decoded: before `line`, or after it."""
         out = self._decoded_to if line is None else line.end if after else line.start
         return {"out": out, "err": self._err.place}
 
-    def _renew(self, *, seen: bool) -> None:
+    def _new_turn(self, *, seen: bool) -> None:
         """Another turn, or the rest after one, begins: its own decoder, its own time."""
         if not seen:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
         self._unparsed.new_turn()
         self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
-        self.guard.new_turn()
+        self.watchdog.new_turn()
 
-    # -- what the daemon makes of it ---------------------------------------------------------------------------------
+    # -- decisions of the daemon -------------------------------------------------------------------------------------
 
-    def _judge(self, event: EventBase) -> None:
-        """Endings that the CLI would drag out, and answers from a session that nobody asked for."""
-        if self._sink.turn.ending is not None or self._leash.ending or self.terminal is not None:
+    def _check_limits(self, event: EventBase) -> None:
+        """End a run that retries without end, or that answers from another session."""
+        if self._sink.turn.ending is not None or self._keeper.ending or self.terminal is not None:
             return
-        if (fault := self._judge_of.fault(event)) is not None:
-            said = fault.error.model_dump(mode="json", exclude_none=True)
-            self.end(fault.reason, ladder_for("term", self.guard.timeouts), error=said)
+        if (fault := self._limits.fault(event)) is not None:
+            error = fault.error.model_dump(mode="json", exclude_none=True)
+            self.end(fault.reason, ladder_for("term", self.watchdog.timeouts), error=error)
 
-    def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
-        """A word of the daemon's own, journaled by the pump: it waits there while the disk is full, as all events do."""
+    def note(self, event: EventBase, memo: TurnState | None = None) -> None:
+        """Journal an event of the daemon with the next batch. It waits while the disk is full, as all events do."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
         self._intake.wake()

@@ -1,4 +1,4 @@
-"""What in a run's events is reason enough to end it: endless retries, and answers from a session that nobody asked for."""
+"""Reasons in a run's events to end it: endless retries, and answers from another session."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from clisup.config.model import LimitsConfig
 from clisup.model.events import BackendRetry, BackendStatus, EventBase, SessionInit, TurnError
 from clisup.policy.patience import Patience, out_of_patience
 
-__all__ = ["Fault", "Judge"]
+__all__ = ["Fault", "RunLimits"]
 
 
 class Fault(NamedTuple):
-    """Why a run is to be ended: the reason for the journal, and the turn's error."""
+    """Reason to end a run: its word for the journal, and the turn's error."""
 
     reason: str
     error: TurnError
 
 
-class Judge:
-    """One run's. `native_session_id` is the session that the CLI was started for; None where it chooses one."""
+class RunLimits:
+    """Limits of one run. `native_session_id` is the session that the CLI was started for, or None if the CLI chooses one."""
 
     def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
         self._patience = Patience(limits.retries, limits.retry_wait_s)
         self._session = native_session_id
-        self._reset = False  # the CLI has said that it begins another conversation
+        self._reset = False  # the CLI has reported another conversation
 
     def fault(self, event: EventBase) -> Fault | None:
-        """What is wrong with this event; None where nothing is."""
+        """Return the fault of this event, or None."""
         if type(event) is BackendRetry and (error := out_of_patience(event, self._patience)) is not None:
             return Fault(f"retry:{error.kind}", error)
         if type(event) is SessionInit and self._is_another(event.native_session_id):

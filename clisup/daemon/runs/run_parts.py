@@ -1,27 +1,24 @@
-"""What a run is given: its settings, and the sink for all that it has to say."""
+"""Settings of a run, and the interface to the recorder of its events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from clisup.backends.base import Background, Carried, LaunchRequest
 from clisup.config.model import LimitsConfig
-from clisup.daemon.approvals.questions import AskingSink
 from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.recorder import Entry, Item
-from clisup.daemon.sessions.turn_recorder import Place
 from clisup.daemon.storage import Storage
-from clisup.model.events import Notice
+from clisup.model.events import ApprovalRequested, Notice
+from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.watchdog import TurnTimeouts
-
-if TYPE_CHECKING:
-    from clisup.daemon.runs.run import Run
 
 __all__ = ["FOLLOW_UP_FIRST", "STORAGE_BLOCKED", "STORAGE_RECOVERED", "RunSettings", "RunSink"]
 
@@ -33,7 +30,10 @@ FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI
 
 
 class RunSettings(Struct, frozen=True):
-    """What a run needs from its session and backend."""
+    """Settings of a run, from its session and backend. `own` and `pace` belong to all runs of the daemon.
+
+    `own` are the pids of the connected keepers and their CLIs.
+    """
 
     session_id: str
     number: int
@@ -43,23 +43,24 @@ class RunSettings(Struct, frozen=True):
     storage: Storage
     frames: FrameSample
     own: set[int] = field(default_factory=set)
-    """The daemon's: the pids of all keepers, and of their CLIs."""
     orphans: Orphans | None = None
     pace: Pace = field(default_factory=Pace)
-    """The daemon's, shared by all runs."""
 
 
-class RunSink(AskingSink, Protocol):
-    """What a run needs from its turn."""
+class RunSink(Protocol):
+    """Recorder of a run's events. A one-shot run has another one than a live run."""
 
+    @property
+    def turn(self) -> Turn: ...
     @property
     def carried(self) -> Carried: ...
     def record(self, entries: Sequence[Entry]) -> int: ...
     def first_frame(self) -> None: ...
     def ending(self) -> None: ...
-    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]: ...
-    def begins(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]: ...
-    def began(self) -> None: ...
-    def rested(self) -> None: ...
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]: ...
+    def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]: ...
+    def turn_began(self) -> None: ...
+    def turn_ended(self) -> None: ...
     def idle(self, given_up: frozenset[str]) -> list[Item]: ...
-    async def attend(self, run: Run) -> None: ...
+    def approval_requested(self, event: ApprovalRequested) -> None: ...
+    def cancel_approvals(self, ending: TurnEnding) -> list[Item]: ...

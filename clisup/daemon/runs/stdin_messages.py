@@ -1,92 +1,128 @@
-"""What the daemon says on a CLI's stdin of its own accord: a prompt for a live process, an answer, a request.
+"""Messages of the daemon to a CLI's stdin: a prompt for a live process, an answer, a control request and its answer.
 
-Each message is journaled with its id before the keeper gets it, and its text waits in a file until the CLI's stdin has it: so
-it comes there once, also where the daemon dies at any moment.
+Each message is journaled with its id before the keeper gets it. Its text waits in a file until the CLI's stdin has it.
+So the CLI gets each message once, even if the daemon dies at any moment.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 from msgspec.structs import replace
 
+from clisup.backends.base import ControlAnswer
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.keeper_link import Leash
+from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
+from clisup.model.sessions.turn_state import SentMessage, TurnState
 from clisup.store.session_dir import RunDir
 
-__all__ = ["Speaker", "Speech"]
+__all__ = ["ControlRequests", "StdinMessages"]
 
 
-class Speaker(Protocol):
-    """What the speech asks of its run."""
+class StdinMessages:
+    """Messages to one run. `send` may be called from several tasks.
 
-    @property
-    def says(self) -> Sequence[Sequence[Any]]:
-        """What was said, as the ledger knows it: [id, name of the text's file]."""
+    `decoded_to` returns the end of the last stdout line that was decoded: ids of messages follow it.
+    """
 
-    @property
-    def decoded_to(self) -> int:
-        """The end of the last stdout line that was decoded."""
-
-    def record(self, item: Item) -> None:
-        """Journal one item at once. Raises `WorldError(storage_failed)`."""
-
-
-class Speech:
-    """One run's. `say` may be called from several tasks."""
-
-    def __init__(self, run: Speaker, run_dir: RunDir, leash: Leash, batch: Batch) -> None:
-        self._run = run
-        self._batch = batch
+    def __init__(
+        self, sink: RunSink, run_dir: RunDir, keeper: KeeperLink, batch: Batch, decoded_to: Callable[[], int]
+    ) -> None:
+        self._sink = sink
         self._dir = run_dir
-        self._leash = leash
-        self._heard = 0  # the highest id that the CLI's stdin has, as far as the keeper has told
+        self._keeper = keeper
+        self._batch = batch
+        self._decoded_to = decoded_to
+        self._acknowledged = 0  # the highest id that the CLI's stdin has, as the keeper reported
 
-    async def say(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
-        """Journal `item()` and say `text` (whole lines). False where the run has ended, or `ready` says no in the last moment."""
+    def next_id(self) -> int | None:
+        """Reserve the id of a message, or return None if none can be sent now."""
+        return self._keeper.next_id(self._decoded_to())
+
+    async def send(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
+        """Journal `item()` and send `text` (whole lines).
+
+        Return False if the run has ended or `ready` refuses at the last moment.
+        """
         token = uuid.uuid4().hex
         await self._batch.surely(lambda: self._dir.save_said(token, text))
         while True:
-            await self._leash.ready()
+            await self._keeper.ready()
             await self._batch.store()
             try:
-                said = self._say_now(text, token, item, ready)
-            except WorldError:  # the journal took nothing; the next flush waits for the disk
+                sent = self._send_now(text, token, item, ready)
+            except WorldError:  # nothing was journaled; the next `surely` waits for the disk
                 await trio.sleep(STORAGE_RETRY_S)
                 await self._batch.surely(lambda: self._dir.save_said(token, text))
                 continue
-            if not said:
+            if not sent:
                 self._dir.drop_said(token)
-            return said
+            return sent
 
-    def _say_now(self, text: str, token: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
-        """Id, journal and leash in one step: a later id must not come to the keeper first."""
-        number = self._leash.take_id(self._run.decoded_to)
+    def _send_now(self, text: str, token: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
+        """Reserve the id, journal and send in one step: a later id must not reach the keeper first."""
+        number = self.next_id()
         if number is None or not ready():
             return False
-        said = item()
-        memo = {**(said.memo or {}), "say": [number, token], "heard": self._heard}
-        self._run.record(replace(said, memo=memo))
+        message = item()
+        memo = TurnState(say=SentMessage(number, token), heard=self._acknowledged)
+        self._sink.record([replace(message, memo=(message.memo or TurnState()) | memo)])
         failpoint("say.journaled")
-        self._leash.say(number, text)
+        self._keeper.say(number, text)
         return True
 
     def repeat(self) -> None:
-        """What a daemon before this one had said. The keeper knows what of it the CLI has had."""
-        for number, token in self._run.says:
+        """Send the messages of an earlier daemon again. The keeper knows which of them the CLI has had."""
+        for number, token in self._sink.turn.says:
             if (text := self._dir.load_said(token)) is not None:
-                self._leash.say(number, text)
+                self._keeper.say(number, text)
 
-    def heard(self, number: int) -> None:
-        """The CLI's stdin has every message up to this id: what was kept of them for a restart may go."""
-        self._heard = max(self._heard, number)
-        for said, token in self._run.says:
-            if said <= number:
+    def acknowledged(self, number: int) -> None:
+        """Drop the stored messages up to this id: the CLI's stdin has them."""
+        self._acknowledged = max(self._acknowledged, number)
+        for sent, token in self._sink.turn.says:
+            if sent <= number:
                 self._dir.drop_said(token)
+
+
+class _OpenRequest:
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: ControlAnswer | None = None
+
+
+class ControlRequests:
+    """Open control requests of one run, by their ids."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _OpenRequest] = {}
+
+    async def request(self, request_id: str, send: Callable[[], Awaitable[bool]]) -> ControlAnswer | None:
+        """Send a request and wait for its answer. Return None if it was not sent, or the run ended without an answer."""
+        request = self._open[request_id] = _OpenRequest()
+        try:
+            if not await send():
+                return None
+            await request.done.wait()
+            return request.answer
+        finally:
+            del self._open[request_id]
+
+    def answered(self, answers: Iterable[ControlAnswer]) -> None:
+        """Deliver answers to their waiters. Ignore answers to requests of an earlier daemon."""
+        for answer in answers:
+            if (request := self._open.get(answer.request_id)) is not None:
+                request.answer = answer
+                request.done.set()
+
+    def close(self) -> None:
+        """End all waits: no answer comes any more."""
+        for request in self._open.values():
+            request.done.set()

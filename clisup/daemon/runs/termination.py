@@ -1,143 +1,149 @@
-"""How a run, or one turn of it, is ended: the journal first, a polite word where the CLI takes one, then the ladder."""
+"""Termination of a run, or of one turn: the journal first, then a request in the CLI's protocol, then the ladder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, cast
 
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.keeper_link import Leash
+from clisup.daemon.runs.keeper_link import KeeperLink
+from clisup.daemon.runs.run_parts import RunSink
+from clisup.daemon.runs.stdin_messages import StdinMessages
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnEnding, TurnState
 from clisup.policy.watchdog import Ladder, TurnTimeouts, is_polite, ladder_for
 
-__all__ = ["Ended", "Ending"]
+__all__ = ["Termination"]
 
 
-class Ended(Protocol):
-    """What the end asks of its run."""
+class Termination:
+    """Termination of one run. The reason is journaled before the order goes out, so that the next daemon knows it.
 
-    @property
-    def turn(self) -> Turn:
-        """The turn that runs; between two turns of a live process, one without an id."""
+    `note` journals an event. `interrupt_message` returns the request to end the turn in the CLI's protocol, if there is
+    one. `cancel_approvals` cancels the open approvals.
+    """
 
-    @property
-    def decoded_to(self) -> int:
-        """The end of the last stdout line that was decoded."""
-
-    def polite_word(self) -> str | None:
-        """How to ask the CLI, in its own protocol, to end its turn."""
-
-    def give_up(self, ending: dict[str, Any]) -> None:
-        """What the CLI asks is not waited for any longer."""
-
-    def turn_ends(self) -> None:
-        """The turn is being ended."""
-
-    def note(self, event: EventBase, memo: dict[str, Any] | None = None) -> None:
-        """Journal a word of the daemon's own."""
-
-
-class Ending:
-    """One run's. The reason goes into the journal before the order goes out, so that a next daemon knows it."""
-
-    def __init__(self, run: Ended, leash: Leash, batch: Batch, timeouts: TurnTimeouts, *, live: bool) -> None:
-        self._run = run
-        self._leash = leash
+    def __init__(
+        self,
+        sink: RunSink,
+        keeper: KeeperLink,
+        batch: Batch,
+        stdin: StdinMessages,
+        timeouts: TurnTimeouts,
+        *,
+        live: bool,
+        note: Callable[[EventBase, TurnState | None], None],
+        interrupt_message: Callable[[], str | None],
+        cancel_approvals: Callable[[TurnEnding], None],
+    ) -> None:
+        self._sink = sink
+        self._keeper = keeper
         self._batch = batch
+        self._stdin = stdin
         self._timeouts = timeouts
         self._live = live
-        self.retired: str | None = None  # why the process as a whole is let go, by the end of its stdin
+        self._note_event = note
+        self._interrupt_message = interrupt_message
+        self._cancel_approvals = cancel_approvals
+        self.retired: str | None = None  # why the whole process is ended, by the end of its stdin
 
-    def renew(self, timeouts: TurnTimeouts) -> None:
-        """Other limits, from now on."""
+    def set_timeouts(self, timeouts: TurnTimeouts) -> None:
+        """Change the timers."""
         self._timeouts = timeouts
 
     def resume(self) -> None:
-        """A daemon before this one had decided to end it; whether the keeper heard of that is not known."""
-        ending = self._run.turn.ending
-        if ending and self._live and not self._run.turn.id:
+        """Repeat the order of an earlier daemon. Whether the keeper has had it is not known."""
+        ending = self._sink.turn.ending
+        if ending and self._live and not self._sink.turn.id:
             self.retired = str(ending["reason"])
-        if ending and not self._leash.ending:
-            grace = self._timeouts.int_grace if self._run.turn.id else self._timeouts.linger
+        if ending and not self._keeper.ending:
+            grace = self._timeouts.int_grace if self._sink.turn.id else self._timeouts.linger
             grace = grace if self._live and "asked" in ending else 0
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End it. A second call only shortens; as polite a one as the first changes nothing while the CLI has its time.
+        """End the turn or run. A second call only shortens the first, and a second polite one changes nothing.
 
-        A CLI whose protocol has a word for it is asked first, in place of SIGINT and for as long; the rest of the ladder is
-        for one that does not do it then.
+        If the CLI's protocol has a request for it, the daemon sends that first, in place of SIGINT and with its time.
+        The rest of the ladder follows if the CLI does not obey.
         """
-        if self._run.turn.ending is None and not self._leash.ending:
-            word = self._run.polite_word() if is_polite(ladder) else None
-            number = self._leash.take_id(self._run.decoded_to) if word is not None else None
-            later = self._live and word is not None and self._leash.exited is None  # `when_ready` says it
-            asked = {"asked": reason} if number is not None or later else {}
-            self._run.give_up(why)
-            self._note(f"the run is being ended: {reason}", {"reason": reason, **why, **asked})
-            if asked:
-                if word is not None and number is not None:
-                    self._leash.say(number, word)
+        if self._sink.turn.ending is None and not self._keeper.ending:
+            message = self._interrupt_message() if is_polite(ladder) else None
+            number = self._stdin.next_id() if message is not None else None
+            later = self._live and message is not None and self._keeper.exited is None  # by `send_when_ready`
+            ending = cast("TurnEnding", {"reason": reason, **why})
+            if number is not None or later:
+                ending["asked"] = reason
+            self._cancel_approvals(ending)
+            self._note(f"the run is being ended: {reason}", ending)
+            if "asked" in ending:
+                if message is not None and number is not None:
+                    self._keeper.say(number, message)
                 self._order(reason, ladder[1:], after_s=ladder[0][1])
                 return
-        elif is_polite(ladder) and "asked" in (self._run.turn.ending or {}) and self._live and self._leash.waits:
+        elif is_polite(ladder) and "asked" in (self._sink.turn.ending or {}) and self._live and self._keeper.waits:
             return
         self._order(reason, ladder)
 
-    def insist(self) -> None:
-        """Ask again: now that something can be said, or that the turn begins. Asked before that, claude 2.1.329 says yes and
-        does nothing.
+    def repeat_interrupt(self) -> None:
+        """Send the request again, now that the CLI can be reached or the turn begins.
+
+        A request before that is accepted by claude 2.1.329 and has no effect.
         """
-        ending = self._run.turn.ending
-        if not ending or "asked" not in ending or (word := self._run.polite_word()) is None:
+        ending = self._sink.turn.ending
+        if not ending or "asked" not in ending or (message := self._interrupt_message()) is None:
             return
-        if (number := self._leash.take_id(self._run.decoded_to)) is not None:
-            self._leash.say(number, word)
+        if (number := self._stdin.next_id()) is not None:
+            self._keeper.say(number, message)
 
-    async def when_ready(self) -> None:
-        """Ask a live CLI for its end as soon as it can be spoken to, where that was decided before.
+    async def send_when_ready(self) -> None:
+        """Send an earlier order to a live CLI as soon as the CLI can be reached.
 
-        A daemon before this one may have said it already: to hear it twice does the CLI no harm.
+        An earlier daemon may have sent it already. The CLI ignores the second one.
         """
-        await self._leash.ready()
-        ending = self._run.turn.ending or {}
+        await self._keeper.ready()
+        ending = self._sink.turn.ending
         if not self._live:
             return
-        if self._run.turn.id:
-            self.insist()
-        elif "asked" in ending and (number := self._leash.take_id(self._run.decoded_to)) is not None:
-            self._leash.say(number, None)
+        if self._sink.turn.id:
+            self.repeat_interrupt()
+        elif ending and "asked" in ending and (number := self._stdin.next_id()) is not None:
+            self._keeper.say(number, None)
 
     def retire(self, reason: str) -> None:
-        """Let a live process go that waits for its next turn: by the end of its stdin, and the ladder where it stays."""
-        if self._leash.ending or self._run.turn.id:
+        """End a live process that waits for its next turn: by the end of its stdin, then the ladder."""
+        if self._keeper.ending or self._sink.turn.id:
             return
         self.retired = reason
-        number = self._leash.take_id(self._run.decoded_to)
-        asked = {"asked": reason} if number is not None else {}
-        self._note(f"the live process is let go: {reason}", {"reason": reason, **asked})
+        number = self._stdin.next_id()
+        ending = TurnEnding(reason=reason)
         if number is not None:
-            self._leash.say(number, None)
-        self._order(reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if asked else 0)
+            ending["asked"] = reason
+        self._note(f"the live process is let go: {reason}", ending)
+        if number is not None:
+            self._keeper.say(number, None)
+        self._order(
+            reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if number is not None else 0
+        )
 
     def turn_began(self) -> None:
-        """The CLI has begun a turn of its own. Let go in the same moment, it may end that first: it takes no other after it."""
+        """Let a process that is being retired end a turn that it has just begun. It takes no other turn after that."""
         if self.retired is not None:
-            self._leash.withdraw_order()
+            self._keeper.withdraw_order()
 
-    def turn_over(self) -> None:
-        """The CLI did what it was asked for; and one that was being let go before leaves now."""
-        self._leash.withdraw_order()
+    def turn_ended(self) -> None:
+        """Withdraw the order: the CLI has obeyed. A process that was being retired is retired now."""
+        self._keeper.withdraw_order()
         if self.retired is not None:
             self.retire(self.retired)
 
-    def _note(self, message: str, ending: dict[str, Any]) -> None:
-        self._run.note(Notice(code="ending", message=message), memo={"ending": ending})
-        with suppress(WorldError):  # a full disk delays no end: the pump tries again, and tells of it
+    def _note(self, message: str, ending: TurnEnding) -> None:
+        self._note_event(Notice(code="ending", message=message), {"ending": ending})
+        with suppress(WorldError):  # a full disk must not delay the end: the pump stores it later
             self._batch.store_now()
 
     def _order(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
-        self._run.turn_ends()
-        self._leash.order_end(reason, ladder, after_s=after_s)
+        self._sink.ending()
+        self._keeper.order_end(reason, ladder, after_s=after_s)

@@ -1,81 +1,161 @@
-"""The CLI's own session behind ours: under which id the next run names it, and what its transcript says."""
+"""The CLI's own session behind a session: its id, its transcript, and other processes that have it open.
+
+A CLI takes no lock on its session, and two writers make its transcript fork. The daemon checks before each run. Between
+that check and the CLI's start another writer may come, and one that leaves no sign is not seen (docs/backends/claude.md).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from clisup.errors import ClisupError
+import structlog
+import trio
+
+from clisup.daemon.backends import Backend
+from clisup.daemon.services import Services
+from clisup.daemon.sessions.context import SessionContext
+from clisup.daemon.sessions.recorder import Item
+from clisup.errors import ClisupError, UsageError
+from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
+from clisup.model.events import Notice
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnState
 from clisup.store.session_dir import RunDir
-from clisup.store.transcripts import READ_LIMIT, appended, transcript_exists, transcript_size
+from clisup.store.transcripts import READ_LIMIT, Mark, appended, transcript_exists, transcript_mark, transcript_size
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
+__all__ = ["CliSession", "check_foreign_writer"]
 
-__all__ = ["NativeSession"]
+CHECK_LIMIT_S = 5.0
+_log = structlog.get_logger()
 
 
-class NativeSession:
-    """One session's counterpart in its CLI. The transcript is only ever read."""
+class CliSession:
+    """Counterpart of one session in its CLI. The daemon only reads the transcript."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_context",)
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+
+    # -- its id ------------------------------------------------------------------------------------------------------
 
     def name(self, mode: str | None, run: int) -> tuple[str | None, bool]:
-        """(native id, resume it?) for this run: the CLI's own transcript decides, or a turn that had completed.
+        """Return the native id for a run, and whether to resume it. The id is None if the CLI chooses it.
 
-        The id is None where the CLI chooses it for a new session. `mode` ("resume" or "fresh") is what a first try has
-        shown to be right.
+        `mode` ("resume" or "fresh") is the correction after a first try. Without one, the transcript or a completed
+        turn decides.
         """
-        native = self._session.native_id
-        resume = mode == "resume" if mode is not None else self._known(native)
+        native = self._context.native_id
+        resume = mode == "resume" if mode is not None else self._is_known(native)
         return (native, True) if resume else (self._fresh(native, run), False)
 
     def _fresh(self, native: str, run: int) -> str | None:
-        can = self._session.backend.adapter.capabilities
+        can = self._context.backend.adapter.capabilities
         if not can.chosen_id:
             return None
-        return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._session.id}"
+        return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._context.id}"
 
-    def _known(self, native: str) -> bool:
-        session, ledger = self._session, self._session.ledger
-        if ledger.native_lost or (native == session.id and not session.backend.adapter.capabilities.chosen_id):
-            return False  # the second: it has never told an id
-        known = ledger.completed > 0 or session.spec.resume_native_id == native
+    def _is_known(self, native: str) -> bool:
+        context, ledger = self._context, self._context.ledger
+        if ledger.native_lost or (native == context.id and not context.backend.adapter.capabilities.chosen_id):
+            return False  # in the second case the CLI has never reported an id
+        known = ledger.completed > 0 or context.spec.resume_native_id == native
         return known or transcript_exists(self.pattern())
 
-    def written(self) -> int:
-        """The size of its transcript: what a run adds to it comes after that."""
+    # -- its transcript ----------------------------------------------------------------------------------------------
+
+    def pattern(self, native_id: str | None = None) -> str | None:
+        """Return a glob for the transcript of this session, or of another native session in the same place."""
+        backend = self._context.backend
+        env = backend.own_environment(self._context.request_env)
+        return backend.adapter.transcript_pattern(native_id or self._context.native_id, env)
+
+    def transcript_size(self) -> int:
+        """Return the size of the transcript. A run appends after it."""
         return transcript_size(self.pattern())
 
     def evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
-        """What the transcript says of a prompt whose fate nobody saw. Blocks: call it in a thread."""
-        prompt = self._session.dir.load_prompt(turn.id)
+        """Return what the transcript says of a prompt whose fate is unknown. Blocks: call it in a thread."""
+        prompt = self._context.dir.load_prompt(turn.id)
         try:
             data = appended(self.pattern(), self._begin(turn, run_dir))
         except (OSError, ClisupError):
             return {"transcript": "unreadable"}
         if data is None or prompt is None:
             return {"transcript": "missing"}
-        return {"transcript": self._session.backend.adapter.transcript_says(data, str(prompt["text"]))}
+        return {"transcript": self._context.backend.adapter.transcript_says(data, str(prompt["text"]))}
 
     def last_words(self, turn: Turn, run_dir: RunDir) -> bytes:
-        """The end of what the CLI has added to its transcript in the turn, as far as it can be read. Blocks."""
+        """Return the end of what the CLI appended to its transcript in the turn. Blocks."""
         try:
-            begin = max(self._begin(turn, run_dir), self.written() - READ_LIMIT)
+            begin = max(self._begin(turn, run_dir), self.transcript_size() - READ_LIMIT)
             return appended(self.pattern(), begin) or b""
         except (OSError, ClisupError):
             return b""
 
     @staticmethod
     def _begin(turn: Turn, run_dir: RunDir) -> int:
-        """The size of the transcript when the turn began."""
+        """Return the size of the transcript at the turn's start."""
         return int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
 
-    def pattern(self, native_id: str | None = None) -> str | None:
-        """A glob for the CLI's transcript of this session, or of another native one, where this session's CLI keeps them."""
-        backend = self._session.backend
-        env = backend.own_environment(self._session.gate.brought)
-        return backend.adapter.transcript_pattern(native_id or self._session.native_id, env)
+    # -- other writers -----------------------------------------------------------------------------------------------
+
+    async def check_writers(self) -> None:
+        """Raise `UsageError(session_busy)` if a foreign process has the native session open."""
+        context = self._context
+        own = OwnProcesses(context.id, context.keeper_pid())
+        await check_foreign_writer(context.services, context.backend, context.request_env, context.native_id, own)
+
+    async def check_before_run(self, turn_id: str) -> None:
+        """Check for foreign writers, and journal `foreign_writes` if the transcript has changed since the last run."""
+        await self.check_writers()
+        context = self._context
+        known = context.ledger.transcript
+        if known is None or known.get("native") != context.native_id:
+            return
+        now = await trio.to_thread.run_sync(transcript_mark, self.pattern())
+        if (words := _difference(known, now)) is not None:
+            message = f"somebody else wrote to the CLI's transcript since the last run: {words}"
+            await context.recorder.record_surely(
+                lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)]
+            )
+
+    def mark(self) -> TurnState:
+        """Return the memo of a run's end: the present transcript. Without a transcript it is empty. Blocks."""
+        mark = transcript_mark(self.pattern())
+        return {} if mark is None else {"transcript": {"native": self._context.native_id, **mark._asdict()}}
+
+
+async def check_foreign_writer(
+    services: Services, backend: Backend, request_env: Mapping[str, str], native_id: str, own: OwnProcesses
+) -> None:
+    """Raise `UsageError(session_busy)` if a foreign process is seen to have the native session open."""
+    rules = backend.adapter.presence
+    if rules is None:
+        return
+    question = Question(rules, rules.directory(backend.own_environment(request_env)), native_id, own)
+    pid: int | None = None
+    with trio.move_on_after(CHECK_LIMIT_S) as scope:
+        [pid] = await trio.to_thread.run_sync(
+            find_writers, [question], frozenset(services.own), abandon_on_cancel=True, limiter=services.writer_checks
+        )
+    if scope.cancelled_caught:  # on a file system that hangs, a turn without this check is better than none
+        _log.warning("look for other writers given up", native=native_id, after_s=CHECK_LIMIT_S)
+    if pid is not None:
+        raise UsageError(
+            f"process {pid} has the native session {native_id} open",
+            kind="session_busy",
+            hint="end that process (a CLI that clisup did not start), then try again",
+            pid=pid,
+        )
+
+
+def _difference(known: Mapping[str, Any], now: Mark | None) -> str | None:
+    if now is None:
+        return "it is gone"
+    if now.inode != known.get("inode"):
+        return "it is another file"
+    if (grown := now.size - int(known.get("size", 0))) != 0:
+        return f"it is {abs(grown)} bytes {'longer' if grown > 0 else 'shorter'}"
+    return "it was changed" if now.mtime_ns != known.get("mtime_ns") else None

@@ -1,7 +1,7 @@
-"""`session/fork`: a new session whose history is that of another one, whole or up to the end of a turn.
+"""`session/fork`: a new session with the history of another one, whole or up to the end of a turn.
 
-The CLI's own transcript is copied, never edited. Which part of it belongs to which turn is told by the journal: the ids of
-the messages, the prompts, and how long the transcript was before each run.
+The daemon copies the CLI's transcript and never edits it. The journal tells which part of it belongs to which turn: by
+the ids of the messages, the prompts, and the size of the transcript before each run.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from msgspec import Struct
 
 from clisup.backends.base import ForkPlan, ForkRules
 from clisup.config.session_spec import SessionSpec
+from clisup.daemon.sessions.session import Session
 from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.model.events import Actor, SessionForked
@@ -25,17 +26,14 @@ from clisup.model.sessions.turn_trace import WATCHED, RunMark, TurnTrace, TurnTr
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress, find_transcript, parts_of, read_lines, write_session
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
-
 __all__ = ["check_forkable", "make_fork"]
 
-WRITTEN_LIMIT_S = 2.0  # claude writes its transcript some 100 ms behind what it says
-LOOK_AGAIN_S = 0.1
+WRITTEN_LIMIT_S = 2.0  # claude writes its transcript some 100 ms after it prints
+CHECK_AGAIN_S = 0.1
 
 
 class _Point(Struct, frozen=True):
-    """Where to cut: the end of turn `upto`; `whole` takes the transcript as it is, up to `size` bytes."""
+    """Place of the cut: the end of turn `upto`. `whole` takes the transcript as it is, up to `size` bytes."""
 
     path: str
     turns: list[TurnTrace]
@@ -45,18 +43,18 @@ class _Point(Struct, frozen=True):
 
 
 def check_forkable(source: Session) -> ForkRules:
-    """Raises `UsageError`: unsupported, session_closed."""
+    """Return the fork rules of the backend. Raises `UsageError`: unsupported, session_closed."""
     adapter = source.backend.adapter
     rules = adapter.fork
     if rules is None or not adapter.capabilities.fork:
         raise UsageError(
-            f"cannot fork session {source.id}, because backend {source.backend.name!r} has no such feature",
+            f"cannot fork session {source.id}: backend {source.backend.name!r} has no such feature",
             kind="unsupported",
             hint="see `fork` in the capabilities of backend/list",
         )
     if source.state is SessionState.CLOSED:
         raise UsageError(
-            f"cannot fork session {source.id}, because it is closed",
+            f"cannot fork session {source.id}: it is closed",
             kind="session_closed",
             hint="open its native session again: session/new with resume_native_id",
         )
@@ -66,29 +64,29 @@ def check_forkable(source: Session) -> ForkRules:
 async def make_fork(
     source: Session, session_id: str, digest: str, at_turn: str | None, actor: Actor
 ) -> tuple[SessionSpec, CopyInProgress]:
-    """Copy the transcript and write the new session's record; without that record there is no session.
+    """Copy the transcript and write the new session's record. Without that record no session exists.
 
-    The caller settles the copy when the session has begun, or undoes it and removes the record.
+    The caller keeps the copy when the session has begun, or undoes the copy and removes the record.
 
     Raises `UsageError`: unsupported, session_closed, session_busy, session_exists, turn_not_found, limit_exceeded;
-    `WorldError`: storage_failed. Then nothing is left of it.
+    `WorldError`: storage_failed. Then nothing is left behind.
     """
     rules = check_forkable(source)
     private = _private_of(source.dir)
     native_id = source.backend.adapter.capabilities.native_id_prefix + session_id
-    if find_transcript(source.native.pattern(native_id)) is not None:
+    if find_transcript(source.cli.pattern(native_id)) is not None:
         raise UsageError(
-            f"cannot fork to {session_id}, because the CLI has a transcript of this id",
+            f"cannot fork to {session_id}: the CLI has a transcript of this id",
             kind="session_exists",
             hint="choose another id",
         )
     point, plan = await _settled_plan(source, rules, at_turn)
-    directory = SessionDir(source.services.state_dir, session_id)
+    directory = SessionDir(source.context.services.state_dir, session_id)
     forked = SessionForked(
         source_session_id=source.id,
         at_turn=point.upto,
         whole=point.whole,
-        source_native_session_id=source.native_id,
+        source_native_session_id=source.context.native_id,
         native_session_id=native_id,
         actor=actor,
     )
@@ -97,15 +95,15 @@ async def make_fork(
             "session_id": session_id,
             "created_at": clock.timestamp(),
             "digest": digest,
-            "model": source.setting("model"),
-            "permission_mode": source.setting("permission_mode"),
-            "budget": source.budgets.limits,  # the same one, of which nothing is used yet
+            "model": source.context.setting("model"),
+            "permission_mode": source.context.setting("permission_mode"),
+            "budget": source.budgets.limits,  # the same limits, with nothing used
             "resume_native_id": native_id,
             "seeded": None,
             "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),
         }
     )
-    with source.services.storage.watched():
+    with source.context.services.storage.watched():
         rewrite = partial(rules.copy, native_session_id=native_id)
         record = partial(directory.create, spec, *private)
         lines = parts_of(point.path, plan.parts, rewrite)
@@ -114,17 +112,17 @@ async def make_fork(
 
 
 def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes | None, list[dict[str, Any]] | None]:
-    """What its request brought and no event tells. Without the token: a fork has one of its own."""
+    """Return the private data of the source's request. Its token is left out: a fork has one of its own."""
     tools = brought.read_tools()
     definitions = tools.definitions if tools is not None else None
     return brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), definitions
 
 
-# -- where to cut -----------------------------------------------------------------------------------------------------
+# -- the cut ----------------------------------------------------------------------------------------------------------
 
 
 async def _settled_plan(source: Session, rules: ForkRules, at_turn: str | None) -> tuple[_Point, ForkPlan]:
-    """The plan, made again for a while where the CLI has not yet written all that it had said."""
+    """Return the plan. Repeat it for a while if the CLI has not yet written all that it printed."""
     until = trio.current_time() + WRITTEN_LIMIT_S
     while True:
         point = await _point(source, at_turn)
@@ -136,7 +134,7 @@ async def _settled_plan(source: Session, rules: ForkRules, at_turn: str | None) 
         except UsageError:
             if over:
                 raise
-        await trio.sleep(LOOK_AGAIN_S)
+        await trio.sleep(CHECK_AGAIN_S)
 
 
 def _plan(rules: ForkRules, point: _Point) -> ForkPlan:
@@ -144,18 +142,21 @@ def _plan(rules: ForkRules, point: _Point) -> ForkPlan:
 
 
 async def _point(source: Session, at_turn: str | None) -> _Point:
-    """Raises `UsageError`: session_busy for a turn that has not ended, turn_not_found for one that never ran."""
-    path = find_transcript(source.native.pattern())
+    """Return the place of the cut.
+
+    Raises `UsageError`: session_busy for a turn that has not ended, turn_not_found for one that never ran.
+    """
+    path = find_transcript(source.cli.pattern())
     turns = await _traces(source)
-    idle = not source.busy
-    size = os.stat(path).st_size if path is not None else 0  # with `idle`, in one breath: no run comes between
+    idle = not source.context.busy
+    size = os.stat(path).st_size if path is not None else 0  # in one step with `idle`: no run comes between
     pending = [turn.id for turn in (source.ledger.current, *source.ledger.queue) if turn is not None]
     if at_turn in pending:
         raise _busy(source, f"turn {at_turn} has not ended")
     done = [turn for turn in turns if turn.done]
     if at_turn is not None and at_turn not in {turn.turn_id for turn in done}:
         raise UsageError(
-            f"cannot fork session {source.id} at turn {at_turn}, because no such turn has run",
+            f"cannot fork session {source.id} at turn {at_turn}: no such turn has run",
             kind="turn_not_found",
             hint="name a turn that was started (turn_started) and whose events are still kept",
         )
@@ -163,7 +164,7 @@ async def _point(source: Session, at_turn: str | None) -> _Point:
         raise _busy(source, "its first turn has not ended")
     if path is None or not (done or source.spec.resume_native_id):
         raise UsageError(
-            f"cannot fork session {source.id}, because it has no history yet",
+            f"cannot fork session {source.id}: it has no history yet",
             kind="turn_not_found",
             hint="open a new session",
         )
@@ -173,31 +174,31 @@ async def _point(source: Session, at_turn: str | None) -> _Point:
 
 def _busy(source: Session, why: str) -> UsageError:
     return UsageError(
-        f"cannot fork session {source.id} there, because {why}",
+        f"cannot fork session {source.id} there: {why}",
         kind="session_busy",
         hint="wait for its turn_completed, or fork at a turn that has ended",
     )
 
 
 async def _traces(source: Session) -> list[TurnTrace]:
-    """What the journal says of its turns, with the places that the runs' intents know."""
+    """Return the traces of the turns in the journal, with the places from the runs' intents."""
     traces, recorder = TurnTraces(), source.recorder
     reader = recorder.reader(recorder.first_seq - 1)
     try:
         while stored := await recorder.read(reader):
             for event in stored:
                 if event_type(event.event) in WATCHED:
-                    traces.take(json.loads(event.event))
+                    traces.apply(json.loads(event.event))
             await trio.lowlevel.checkpoint()
     finally:
         reader.close()
-    return traces.located(await trio.to_thread.run_sync(_marks, source.dir, source.native_id))
+    return traces.located(await trio.to_thread.run_sync(_marks, source.dir, source.context.native_id))
 
 
 def _marks(directory: SessionDir, native_id: str) -> list[RunMark]:
     marks = []
     for number in directory.run_numbers():
-        intent: dict[str, Any] = directory.run(number).intent()
+        intent = directory.run(number).intent()
         named, at = (intent.get("native") or [None])[0], intent.get("transcript_at")
         if isinstance(at, int) and named in (None, native_id):
             marks.append(RunMark(number, str(intent.get("turn_id")), at))

@@ -1,4 +1,4 @@
-"""A session that begins with a history (`history` of session/new): a transcript in the CLI's own format, which its first turn resumes."""
+"""`history` of session/new: a transcript in the CLI's own format, which the session's first turn resumes."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ __all__ = ["Seeding", "check_history_of"]
 
 
 def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_bytes: int) -> None:
-    """Raises `UsageError(invalid_params)`; that the backend has no histories is said with its other capabilities."""
+    """Refuse a history that the backend cannot take. Raises `UsageError`: invalid_params, unsupported."""
     if not params.history:
         return
     if params.resume_native_id is not None:
         raise UsageError(
-            "cannot open a session with both history and resume_native_id, because each says what was said before",
-            hint="give one of them",
+            "history and resume_native_id exclude each other",
+            hint="give only one of them",
             param="history",
         )
     if (called := open_calls(params.history)) and not backend.adapter.capabilities.caller_tools:
         raise UsageError(
-            f"cannot take a history whose last message calls a tool ({called[0]!r}) that nothing answers",
-            hint="add the result and the model's word on it, or take a backend with caller_tools (backend/list)",
+            f"the last message of the history calls a tool ({called[0]!r}) and has no result",
+            hint="add the result and the model's answer to it, or use a backend with caller_tools (backend/list)",
             param="history",
         )
     images = [block for message in params.history for block in message.images]
     if images and not backend.adapter.capabilities.images:
         raise UsageError(
-            f"cannot give backend {backend.name!r} a history with images, because {backend.adapter.kind} takes none",
+            f"backend {backend.name!r} takes no images in a history ({backend.adapter.kind} has no such feature)",
             kind="unsupported",
-            hint="leave them out, or take another backend: docs/backends.md says which take images",
+            hint="leave them out, or use another backend: docs/backends.md says which take images",
             param="history",
         )
     if (size := max((image.size for image in images), default=0)) > max_image_bytes:
         raise UsageError(
-            f"cannot take a history with an image of {size} bytes, because daemon.max_image_bytes is {max_image_bytes}",
-            hint="send a smaller one, or raise daemon.max_image_bytes",
+            f"the history has an image of {size} bytes, but daemon.max_image_bytes is {max_image_bytes}",
+            hint="send a smaller image, or raise daemon.max_image_bytes",
             param="history",
             limit="max_image_bytes",
             value=max_image_bytes,
@@ -54,16 +54,16 @@ def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_by
 
 
 class Seeding:
-    """One history on its way into its file. `write` blocks: call it in a thread; then `settle` or `undo`."""
+    """Writer of one session's history. `write` blocks, so call it in a thread."""
 
     def __init__(self, params: SessionNewParams, backend: Backend, session_id: str, actor: Actor | None) -> None:
         self._params, self._backend, self._actor = params, backend, actor
         self._native = backend.adapter.capabilities.native_id_prefix + session_id
 
-    def spec_of(self, spec: SessionSpec) -> SessionSpec:
-        """The spec of a session that is told of its transcript."""
-        told = SessionSeeded(messages=len(self._history), native_session_id=self._native, actor=self._actor)
-        fields: dict[str, Any] = told.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+    def with_transcript(self, spec: SessionSpec) -> SessionSpec:
+        """Return the spec with the transcript's id and origin."""
+        seeded = SessionSeeded(messages=len(self._history), native_session_id=self._native, actor=self._actor)
+        fields: dict[str, Any] = seeded.model_dump(mode="json", exclude={"type"}, exclude_none=True)
         return spec.model_copy(update={"resume_native_id": self._native, "seeded": fields})
 
     @property
@@ -71,18 +71,18 @@ class Seeding:
         return self._params.history or []
 
     def write(self, spec: SessionSpec, directory: SessionDir, record: Callable[[], None]) -> CopyInProgress:
-        """The transcript, then the session's record; without that there is no session.
+        """Write the transcript, then the session's record. Without that record no session exists.
 
-        Raises `UsageError(session_exists)`, `WorldError`: backend_unavailable, storage_failed. Then nothing is left of it.
+        Raises `UsageError(session_exists)`, `WorldError`: backend_unavailable, storage_failed. Then nothing is left behind.
         """
         env = self._backend.own_environment(self._params.env or {})
         cwd = os.path.realpath(spec.cwd)
         rules, path = self._place(cwd, env)
         if find_transcript(self._backend.adapter.transcript_pattern(self._native, env)) is not None:
             raise UsageError(
-                f"cannot open session {spec.session_id}, because the CLI has a transcript of this id",
+                f"cannot open session {spec.session_id}: the CLI has a transcript of this id",
                 kind="session_exists",
-                hint="choose another id, or go on with it: resume_native_id",
+                hint="choose another id, or continue that transcript: resume_native_id",
             )
         seed = Seed(self._history, self._native, cwd, spec.model, spec.created_at)
         return write_session(directory, os.path.dirname(path), rules.lines(seed), record)
@@ -93,8 +93,8 @@ class Seeding:
         path = rules.path(self._native, cwd, env) if rules is not None else None
         if rules is None or path is None:
             raise WorldError(
-                f"cannot write a history for backend {self._backend.name!r}, because nothing says where its CLI keeps sessions",
+                f"cannot write a history for backend {self._backend.name!r}: the place of its CLI's sessions is unknown",
                 kind="backend_unavailable",
-                hint="let HOME through to it: clisup backend env",
+                hint="pass HOME through to the CLI: clisup backend env",
             )
         return rules, path

@@ -1,124 +1,127 @@
-"""Where prompts come in: durable before they are accepted, each key once, and an honest word on what became of it."""
+"""Queue of prompts: each prompt is durable before it is accepted, and each key is accepted once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import trio
 
+from clisup.daemon.limits.budgets import Budgets
+from clisup.daemon.limits.rate_limit_gate import RateLimitGate
+from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
+from clisup.daemon.sessions.steering import Steering
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
+from clisup.model.prompts.stored import StoredPrompt
 from clisup.model.sessions.budget import ENDING
 from clisup.wire.models import PromptParams, PromptResult
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
+__all__ = ["PromptQueue"]
 
-__all__ = ["PromptDesk"]
-
-KEPT_TEXT = 64 * 1024  # characters of a prompt that its turn need not read again
+KEPT_TEXT = 64 * 1024
+"""Characters of a prompt that stays in memory for a turn that starts at once."""
 
 
-class PromptDesk:
-    """Takes the prompts of one session, one after the other."""
+class PromptQueue:
+    """Accepts the prompts of one session, one after the other."""
 
-    __slots__ = ("_lock", "_newest", "_session")
+    __slots__ = ("_budgets", "_context", "_gate", "_lock", "_newest", "_steering")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock: trio.Lock | None = None  # made with the first prompt: 0.2 KB of an idle session
-        self._newest: tuple[str, dict[str, Any]] | None = None
+    def __init__(self, context: SessionContext, steering: Steering, budgets: Budgets, gate: RateLimitGate) -> None:
+        self._context = context
+        self._steering = steering
+        self._budgets = budgets
+        self._gate = gate
+        self._lock = trio.Lock()
+        self._newest: tuple[str, StoredPrompt] | None = None
 
-    def take(self, turn_id: str) -> dict[str, Any] | None:
-        """A prompt that starts at once, as it was stored a moment ago; None for any other, which is read from the disk."""
+    def take_newest(self, turn_id: str) -> StoredPrompt | None:
+        """Return a prompt that was just stored and starts at once. Any other prompt is read from the disk."""
         newest, self._newest = self._newest, None
         return newest[1] if newest is not None and newest[0] == turn_id else None
 
     async def accept(self, params: PromptParams, actor: Actor, *, command: bool = False) -> PromptResult:
-        """Accept a prompt: durable before the answer. The same `key` is the same turn, also after a restart.
+        """Accept a prompt: it is durable before the answer. The same `key` is the same turn, even after a restart.
 
-        A `command` is one of the CLI's own, and goes to it as it is.
+        A `command` is one of the CLI itself, and is passed on as it is.
         Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded,
         budget_exhausted; `WorldError`: storage_failed, rate_limited.
         """
         if not params.text.strip() and not params.tool_results:
-            raise UsageError("cannot send an empty prompt", hint="give it at least one character", param="prompt")
+            raise UsageError("the prompt is empty", hint="give it at least one character", param="prompt")
         self._check_images(params)
         self._check_schema(params)
         self._check_own_loop(params)
-        if self._lock is None:
-            self._lock = trio.Lock()
         async with self._lock:
-            self._session.shutdown.check_open()
+            self._context.check_open()
             if params.key is not None and (known := self._known(params.key)) is not None:
                 return known
-            self._session.budgets.refuse(among=ENDING)
+            self._budgets.refuse(among=ENDING)
             if params.when_busy == "steer" and (steered := await self._steered(params, actor)) is not None:
                 return steered
             self._check_room(params)
-            self._session.budgets.refuse()
+            self._budgets.refuse()
             if params.when_limited == "refuse":
-                self._session.gate.refuse()
+                self._gate.refuse()
             return await self._enqueue(params, actor, _stored(params, actor, command=command))
 
     async def _steered(self, params: PromptParams, actor: Actor) -> PromptResult | None:
-        steering = self._session.steering
-        if not await steering.can():
+        if not await self._steering.is_possible():
             return None
-        said = await steering.accept(_stored(params, actor), params.key, actor)
-        if said is None:
+        accepted = await self._steering.accept(_stored(params, actor), params.key, actor)
+        if accepted is None:
             return None
-        await self._session.sync()
-        turn_id, prompt_id = said
-        seq = self._session.ledger.steers[prompt_id]["seq"]
+        await self._context.sync()
+        turn_id, prompt_id = accepted
+        seq = self._context.ledger.steers[prompt_id]["seq"]
         return PromptResult(turn_id=turn_id, seq=seq, delivery="steered", prompt_id=prompt_id)
 
     def _known(self, key: str) -> PromptResult | None:
-        """What the journal says of a key: the same turn again, or that its fate is not known, with the evidence."""
-        ledger = self._session.ledger
+        """Return the turn of a known key, with the evidence if the prompt's delivery is uncertain."""
+        ledger = self._context.ledger
         if (turn_id := ledger.keys.get(key)) is None:
             return None
         evidence = ledger.uncertain.get(turn_id)
         delivery: Literal["duplicate", "uncertain"] = "duplicate" if evidence is None else "uncertain"
         return PromptResult(turn_id=turn_id, seq=ledger.accepted[turn_id], delivery=delivery, evidence=evidence)
 
-    async def _enqueue(self, params: PromptParams, actor: Actor, stored: dict[str, Any]) -> PromptResult:
-        session, ledger = self._session, self._session.ledger
-        turn_id = session.next_turn_id()
+    async def _enqueue(self, params: PromptParams, actor: Actor, stored: StoredPrompt) -> PromptResult:
+        context, ledger = self._context, self._context.ledger
+        turn_id = context.next_turn_id()
         try:
-            with session.services.storage.watched():
-                await trio.to_thread.run_sync(session.dir.save_prompt, turn_id, stored)
+            with context.services.storage.watched():
+                await trio.to_thread.run_sync(context.dir.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)
-        held = session.gate.held()
+        held = self._gate.held()
         delivery: Literal["queued", "delivered"] = "queued" if waiting or held else "delivered"
         position = waiting or (held.position if held else None)
         accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor)
         try:
-            seq = session.recorder.record([Item(accepted, turn_id)])
+            seq = context.recorder.record([Item(accepted, turn_id)])
         except WorldError:
-            session.dir.drop_prompt(turn_id)
+            context.dir.drop_prompt(turn_id)
             raise
         if delivery == "delivered" and len(params.text) <= KEPT_TEXT and not params.images:
             self._newest = (turn_id, stored)
-        session.work_came()
-        await session.sync()
-        words = held.words() if held else None
-        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=position, held=words)
+        context.notify()
+        await context.sync()
+        hold = held.describe() if held else None
+        return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=position, held=hold)
 
     def _check_images(self, params: PromptParams) -> None:
-        """A backend that takes none, and sizes: what is wrong with an image itself, its model has said."""
-        backend, limits = self._session.backend, self._session.services.config.daemon
+        """Refuse images that are too many or too large, or that the backend does not take."""
+        backend, limits = self._context.backend, self._context.services.config.daemon
         if not (images := params.images):
             return
         if not backend.adapter.capabilities.images:
             raise UsageError(
-                f"cannot send an image to backend {backend.name}, because {backend.adapter.kind} takes none in its prompts",
+                f"backend {backend.name} takes no images in its prompts ({backend.adapter.kind} has no such feature)",
                 kind="unsupported",
-                hint="send text alone, or take another backend: docs/backends.md says which take images",
+                hint="send only text, or use another backend: docs/backends.md says which take images",
                 param="prompt",
             )
         if len(images) > limits.max_images:
@@ -128,27 +131,27 @@ class PromptDesk:
                 raise _too_much("max_image_bytes", limits.max_image_bytes, f"image {number} of {image.size} bytes")
 
     def _check_schema(self, params: PromptParams) -> None:
-        """A backend that knows no such answers; and a steered prompt has no answer of its own."""
+        """Refuse an output schema if the backend has none, and for a steered prompt, which has no answer of its own."""
         if params.output_schema is None:
             return
-        adapter = self._session.backend.adapter
+        adapter = self._context.backend.adapter
         if not adapter.capabilities.structured:
             raise UsageError(
-                f"cannot ask backend {self._session.backend.name} for an answer by a schema, because {adapter.kind} gives none",
+                f"backend {self._context.backend.name} takes no output_schema ({adapter.kind} has no such feature)",
                 kind="unsupported",
-                hint="ask for it in the prompt's words, or take a backend with `structured` in backend/list",
+                hint="describe the form in the prompt, or use a backend with `structured` in backend/list",
                 param="output_schema",
             )
         if params.when_busy == "steer":
             raise UsageError(
-                "cannot steer a prompt with an output_schema, because the running turn has an answer of its own",
+                "a prompt with an output_schema cannot be steered: the running turn has its own answer",
                 hint="use when_busy: queue",
                 param="output_schema",
             )
 
     def _check_own_loop(self, params: PromptParams) -> None:
-        """Refuse tools of the caller, their results, and sampling where the backend takes none, or not by these names."""
-        backend, can = self._session.backend, self._session.backend.adapter.capabilities
+        """Refuse tools of the caller, their results, and sampling parameters that the backend does not take."""
+        backend, can = self._context.backend, self._context.backend.adapter.capabilities
         asked = params.sampling.model_dump(exclude_none=True) if params.sampling is not None else {}
         lacking = {
             "tools": [""] if params.tools and not can.caller_tools else [],
@@ -159,49 +162,48 @@ class PromptDesk:
         for param, names in lacking.items():
             if names:
                 raise UsageError(
-                    f"cannot prompt backend {backend.name} with {words.get(param, names[0])}, "
-                    f"because {backend.adapter.kind} does not take that",
+                    f"backend {backend.name} takes no {words.get(param, names[0])} ({backend.adapter.kind} has no such feature)",
                     kind="unsupported",
-                    hint="leave it out, or take another backend: backend/list says what each takes (caller_tools, sampling)",
+                    hint="leave it out, or use another backend: see caller_tools and sampling in backend/list",
                     param=param,
                 )
         if params.when_busy == "steer" and (params.tools or asked):
             raise UsageError(
-                "cannot steer a prompt with tools or sampling, because the running turn has its own",
+                "a prompt with tools or sampling cannot be steered: the running turn has its own",
                 hint="use when_busy: queue",
                 param="tools" if params.tools else "sampling",
             )
 
     def _drop_if_closed(self, turn_id: str) -> None:
-        """While a prompt was being stored, the session may have been closed and its directory of prompts removed."""
+        """Remove the prompt again if the session was closed while it was being stored."""
         try:
-            self._session.shutdown.check_open()
+            self._context.check_open()
         except ClisupError:
-            self._session.dir.drop_prompt(turn_id)
+            self._context.dir.drop_prompt(turn_id)
             raise
 
     def _check_room(self, params: PromptParams) -> None:
-        session, ledger = self._session, self._session.ledger
+        context, ledger = self._context, self._context.ledger
         waiting = len(ledger.queue) + (ledger.current is not None)
         if not waiting:
             return
-        if params.when_busy == "steer" and not session.live_mode:
+        if params.when_busy == "steer" and not context.live_mode:
             raise UsageError(
-                "cannot steer the running turn, because its process serves that turn alone",
+                "the running turn cannot be steered: its process serves only that turn",
                 kind="unsupported",
                 hint="use when_busy: queue, or a live session (session/new mode: live, or clisup run --live)",
             )
         if params.when_busy == "refuse":
             raise UsageError(
-                f"cannot prompt session {session.id} now, because a turn is running",
+                f"session {context.id} is busy: a turn is running",
                 kind="session_busy",
                 hint="wait for turn_completed, or use when_busy: queue",
                 queue_position=waiting,
             )
-        limit = session.services.config.daemon.max_queue
+        limit = context.services.config.daemon.max_queue
         if waiting > limit:
             raise UsageError(
-                f"cannot queue more prompts, because {waiting} wait already",
+                f"the queue is full: {waiting} prompts wait already",
                 kind="limit_exceeded",
                 hint="wait, or raise daemon.max_queue",
                 limit="max_queue",
@@ -209,9 +211,9 @@ class PromptDesk:
             )
 
 
-def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dict[str, Any]:
-    """A prompt as it lies on disk until its turn is over."""
-    stored: dict[str, Any] = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> StoredPrompt:
+    """Return the prompt as it is stored until its turn ends."""
+    stored: StoredPrompt = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
     stored["when_limited"] = params.when_limited
     if command:
         stored["command"] = True
@@ -230,7 +232,7 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dic
 
 def _too_much(limit: str, value: int, what: str) -> UsageError:
     return UsageError(
-        f"cannot send {what}, because daemon.{limit} is {value}",
+        f"{what}, but daemon.{limit} is {value}",
         hint=f"send less, or raise daemon.{limit}",
         param="prompt",
         limit=limit,

@@ -22,6 +22,7 @@ from clisup.model.events import EventBase, Notice
 from clisup.model.journal import Source, encode_line, encode_row, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
+from clisup.model.sessions.turn_state import TurnState
 from clisup.store.journal_reader import JournalReader, StoredEvent
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
@@ -49,7 +50,7 @@ class Item(Struct, frozen=True, gc=False):
     event: EventBase
     turn_id: str | None = None
     src: Source | None = None
-    memo: dict[str, Any] | None = None
+    memo: TurnState | None = None
 
 
 Entry = Item | DeltaRow
@@ -181,7 +182,7 @@ class Recorder:
     async def record_surely(self, make: Callable[[], list[Item]]) -> None:
         """Journal what must not be left out. While the disk refuses, it waits and tries again, with what `make` gives by then:
         it may be nothing any more."""
-        await self._storage.surely(lambda: self._record(items) if (items := make()) else None)
+        await self._storage.with_retry(lambda: self._record(items) if (items := make()) else None)
 
     def _fold_all(self, entries: Sequence[Entry], seq: int, ts: str) -> None:
         """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""
@@ -269,7 +270,7 @@ class Recorder:
 
     async def read(self, reader: JournalReader) -> list[StoredEvent]:
         """What the reader gives next. While the disk cannot be read, it waits and tries again."""
-        return await self._storage.surely(reader.read)
+        return await self._storage.with_retry(reader.read)
 
     async def native(self, stored: StoredEvent) -> bytes:
         """The event with the CLI's own line. While that cannot be read, it waits and tries again; for a while, then it goes without."""

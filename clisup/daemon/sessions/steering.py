@@ -1,100 +1,102 @@
-"""Steering: a prompt that is said to the CLI while it works on another. It says afterwards which turn has taken it.
+"""Steering: a prompt sent to the CLI while it works on another one. The CLI reports afterwards which turn took it.
 
-A CLI at a tool takes it up with the tool's result, in the same turn; one whose model only writes takes it in a turn of its own
-right after (claude 2.1.329). Until it is known which, the prompt is an open steer of the ledger, and no other prompt is handed over.
+A CLI at a tool takes the prompt with the tool's result, in the same turn. A CLI whose model only writes takes it in a
+turn of its own right after (claude 2.1.329). Until the CLI reports which, the prompt is an open steer of the ledger,
+and no other prompt is sent.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
 
 import trio
 
+from clisup.daemon.sessions.context import SessionContext
+from clisup.daemon.sessions.launch import Launcher
 from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import Actor, Notice, PromptAccepted
-
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
+from clisup.model.prompts.stored import StoredPrompt
 
 __all__ = ["Steering", "stored_name"]
 
 SETTLE_S = 10.0
-"""How long the CLI may take, after a turn, to say what it does with a prompt that the turn did not take."""
+"""Time for the CLI to report, after a turn, what it does with a prompt that the turn did not take."""
 
 
 def stored_name(prompt_id: str) -> str:
-    """Under which name a steered prompt is stored beside those of the queue."""
+    """Return the name of a steered prompt's file beside the queued ones."""
     return f"steer-{prompt_id}"
 
 
 class Steering:
-    """The steered prompts of one session."""
+    """Steered prompts of one context."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_context", "_launcher")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: SessionContext, launcher: Launcher) -> None:
+        self._context = context
+        self._launcher = launcher
 
-    async def can(self) -> bool:
-        """Is there a turn that can be steered? One whose live process is just being started is waited for."""
-        session = self._session
+    async def is_possible(self) -> bool:
+        """Tell whether a turn can be steered. Wait for a live process that is being started."""
+        context = self._context
         with trio.move_on_after(SETTLE_S):
-            while session.live_mode and session.busy and (session.live is None or session.ledger.current is None):
-                await session.recorder.news.wait()
-        return session.ledger.current is not None and session.live is not None and not session.live.leaving
+            while context.live_mode and context.busy and (context.live_run is None or context.ledger.current is None):
+                await context.recorder.news.wait()
+        run = context.live_run
+        return context.ledger.current is not None and run is not None and not run.ending
 
-    async def accept(self, stored: dict[str, Any], key: str | None, actor: Actor) -> tuple[str, str] | None:
-        """Say a prompt into the running turn: (turn, prompt id). None where the turn was over in the last moment.
+    async def accept(self, prompt: StoredPrompt, key: str | None, actor: Actor) -> tuple[str, str] | None:
+        """Send a prompt into the running turn. Return (turn, prompt id), or None if the turn ended just before.
 
-        Raises `ClisupError` where the prompt cannot be stored or the backend refuses it.
+        Raises `ClisupError` if the prompt cannot be stored or the backend refuses it.
         """
-        session, live, turn = self._session, self._session.live, self._session.ledger.current
-        if live is None or turn is None:
+        context, run, turn = self._context, self._context.live_run, self._context.ledger.current
+        if run is None or turn is None:
             return None
         prompt_id = str(uuid.uuid4())
-        line = await session.launcher.line(stored, prompt_id, live.run.number)
-        with session.services.storage.watched():
-            await trio.to_thread.run_sync(session.dir.save_prompt, stored_name(prompt_id), stored)
+        line = await self._launcher.line(prompt, prompt_id, run.number)
+        with context.services.storage.watched():
+            await trio.to_thread.run_sync(context.dir.save_prompt, stored_name(prompt_id), prompt)
         event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id)
-        running = lambda: session.ledger.current is turn and not live.leaving  # noqa: E731
-        if not await live.run.say(line, Item(event, turn.id), running):
-            session.dir.drop_prompt(stored_name(prompt_id))
+        still_running = lambda: context.ledger.current is turn and context.live_run is run and not run.ending  # noqa: E731
+        if not await run.send(line, Item(event, turn.id), still_running):
+            context.dir.drop_prompt(stored_name(prompt_id))
             return None
         return turn.id, prompt_id
 
     async def turn_of(self, prompt_id: str) -> str:
-        """The turn that took a steered prompt, when that is known and it has ended; else the one that it was meant for."""
-        session = self._session
-        turn_id = str(session.ledger.steers[prompt_id]["turn"])
+        """Return the turn that took a steered prompt, once it has ended; else the turn that the prompt was meant for."""
+        context = self._context
+        turn_id = str(context.ledger.steers[prompt_id]["turn"])
         while True:
-            await session.finished(turn_id)
-            news = session.recorder.news
-            steer = session.ledger.steers.get(prompt_id)  # long done with, it is forgotten
+            await context.finished(turn_id)
+            news = context.recorder.news
+            steer = context.ledger.steers.get(prompt_id)  # None: over for long, and forgotten
             if steer is None or (steer.get("over") and steer["turn"] == turn_id):
                 return turn_id
             if steer["turn"] == turn_id:
                 await news.wait()
             turn_id = str(steer["turn"])
 
-    # -- what becomes of them
+    # -- their fate
 
-    async def settle(self) -> None:
-        """Before another prompt is handed over: wait until none is open, or for `SETTLE_S`."""
+    async def wait_until_closed(self) -> None:
+        """Wait until no steer is open, for `SETTLE_S` at most. Drop what is still open then."""
         with trio.move_on_after(SETTLE_S):
-            while self._session.ledger.open_steers and self._session.ledger.current is None:
-                await self._session.recorder.news.wait()
-        if self._session.ledger.current is None and (left := self._session.ledger.open_steers):
+            while self._context.ledger.open_steers and self._context.ledger.current is None:
+                await self._context.recorder.news.wait()
+        if self._context.ledger.current is None and (left := self._context.ledger.open_steers):
             await self._drop(left, "the CLI said nothing of it")
 
     def dropped(self, given_up: frozenset[str]) -> list[Item]:
-        """The CLI has nothing left to do: of what no turn took, this it has given up with an interrupted turn."""
-        left = [prompt_id for prompt_id in self._session.ledger.open_steers if prompt_id in given_up]
+        """Return the ends of open steers that the CLI has dropped with an interrupted turn."""
+        left = [prompt_id for prompt_id in self._context.ledger.open_steers if prompt_id in given_up]
         return [_dropped(left, "the turn it was meant for was interrupted")] if left else []
 
     async def process_gone(self) -> None:
-        """The process has ended. What it had not begun is queued; what it may have taken shares the fate of its turn."""
-        ledger = self._session.ledger
+        """Close the open steers of a process that has ended: queue them, unless its last turn may have taken them."""
+        ledger = self._context.ledger
         if not (left := ledger.open_steers):
             return
         if ledger.current is not None or ledger.last_error is not None:
@@ -104,26 +106,26 @@ class Steering:
             await self._queue(prompt_id)
 
     async def _queue(self, prompt_id: str) -> None:
-        session, steer = self._session, self._session.ledger.steers[prompt_id]
-        stored = await session.services.storage.surely(lambda: session.dir.load_prompt(stored_name(prompt_id)))
+        context, steer = self._context, self._context.ledger.steers[prompt_id]
+        stored = await context.services.storage.with_retry(lambda: context.dir.load_prompt(stored_name(prompt_id)))
         if stored is None:
             await self._drop([prompt_id], "its stored text is gone")
             return
-        turn_id, kept = session.next_turn_id(), stored
-        await session.services.storage.surely(lambda: session.dir.save_prompt(turn_id, kept))
-        position = len(session.ledger.queue) + 1
+        turn_id, kept = context.next_turn_id(), stored
+        await context.services.storage.with_retry(lambda: context.dir.save_prompt(turn_id, kept))
+        position = len(context.ledger.queue) + 1
         event = PromptAccepted(key=steer.get("key"), delivery="queued", position=position, prompt_id=prompt_id)
-        await session.recorder.record_surely(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
-        session.dir.drop_prompt(stored_name(prompt_id))
+        await context.recorder.record_surely(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
+        context.dir.drop_prompt(stored_name(prompt_id))
 
     async def _drop(self, prompt_ids: list[str], why: str) -> None:
-        await self._session.recorder.record_surely(lambda: [_dropped(prompt_ids, why)])
+        await self._context.recorder.record_surely(lambda: [_dropped(prompt_ids, why)])
 
     def forget_stored(self) -> None:
-        """Remove the stored texts of those that are done with."""
-        for prompt_id, steer in self._session.ledger.steers.items():
+        """Remove the stored texts of closed steers."""
+        for prompt_id, steer in self._context.ledger.steers.items():
             if steer.get("over"):
-                self._session.dir.drop_prompt(stored_name(prompt_id))
+                self._context.dir.drop_prompt(stored_name(prompt_id))
 
 
 def _dropped(prompt_ids: list[str], why: str) -> Item:

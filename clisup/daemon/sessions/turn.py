@@ -1,42 +1,48 @@
-"""One turn from its prompt to its `turn_completed`: the runs it needs, or its part of a live one."""
+"""Execution of a turn, from its prompt to its `turn_completed`: the runs that it needs, or its part of a live one."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 import trio
 
 from clisup.backends.base import LaunchRequest
+from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.runs.run import Run, RunSettings
-from clisup.daemon.runs.run_end import Closer, Correction
-from clisup.daemon.sessions.concurrent_writers import check_strangers
-from clisup.daemon.sessions.launch import Draft, Launch, drop_cgroup
-from clisup.daemon.sessions.live import LiveRun, LiveSink
+from clisup.daemon.runs.run_parts import RunSink
+from clisup.daemon.sessions.cli_session import CliSession
+from clisup.daemon.sessions.context import SessionContext
+from clisup.daemon.sessions.launch import Draft, Launch, Launcher, drop_cgroup
+from clisup.daemon.sessions.live import LivePool, LiveRun
+from clisup.daemon.sessions.prompts import PromptQueue
 from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.sessions.turn_recorder import TurnSink
+from clisup.daemon.sessions.run_end import Correction, RunCloser
+from clisup.daemon.sessions.steering import Steering
+from clisup.daemon.sessions.turn_ends import TurnEnds
+from clisup.daemon.sessions.turn_recorder import TurnRecorder
+from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
 from clisup.host.process.stale_locks import remove_stale_locks
 from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
+from clisup.model.prompts.stored import StoredPrompt
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.store.session_dir import RunDir
 
-if TYPE_CHECKING:
-    from clisup.daemon.sessions.session import Session
-
 __all__ = ["TurnRunner"]
 
-MAX_RUNS = (
-    3  # one turn never starts a CLI more often: as asked, after a correction of the session id, after a lost start
-)
+MAX_RUNS = 3
+"""Runs of one turn at most: as asked, after a correction of the session id, after a lost start."""
 PREVIEW = 200
-LONG_WORD = 4096  # a path may be as long
+LONG_WORD = 4096  # a path may have this length
 NEVER_STARTED: dict[str, Any] = {
     "proto": 1,
     "exit_code": None,
@@ -48,54 +54,69 @@ _log = structlog.get_logger()
 
 
 class TurnRunner:
-    """Executes the session's next or current turn. One at a time."""
+    """Executes the next or running turn of a session. One at a time, and a new one for each turn."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._backend = session.backend
-        self._native, self._launcher = session.native, session.launcher
-        self._storage = session.services.storage
-        self.run: Run | None = None
-        self.starting: str | None = None  # the turn that is being started, before its turn_started
-        self._taken_back: tuple[str, LadderKind, dict[str, Any]] | None = None  # before there was a process to end
-        self._patience: trio.CancelScope | None = None  # for what has to be over before the turn can begin
-        self._closer = Closer(session, self._native)
-        self._mode: str | None = None  # how the next run names the native session, where a first try was wrong
+    def __init__(
+        self,
+        context: SessionContext,
+        *,
+        pool: LivePool,
+        prompts: PromptQueue,
+        cli: CliSession,
+        launcher: Launcher,
+        steering: Steering,
+        approvals: ApprovalQueue,
+        budgets: Budgets,
+        ends: TurnEnds,
+        closer: RunCloser,
+        tools: SessionTools | None,
+    ) -> None:
+        self._context = context
+        self._pool = pool
+        self._prompts = prompts
+        self._cli, self._launcher = cli, launcher
+        self._steering, self._approvals, self._budgets = steering, approvals, budgets
+        self._ends, self._closer = ends, closer
+        self._tools = tools
+        self._storage = context.services.storage
+        self._cancellation: tuple[str, LadderKind, dict[str, Any]] | None = None  # before there is a process to end
+        self._wait: trio.CancelScope | None = None  # for what has to be over before the turn can begin
+        self._mode: str | None = None  # how the next run names the native session, after a first try
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
-    def take_back(self, reason: str, mode: LadderKind, **why: Any) -> None:
-        """End the turn that is being started, or adopted: before there is a process if that is possible, else as `Run.end`."""
-        if self._taken_back is None or mode == "kill":
-            self._taken_back = (reason, mode, why)
-        if self._patience is not None:
-            self._patience.cancel()
+    def cancel(self, reason: str, mode: LadderKind, **why: Any) -> None:
+        """End the turn that is being started or adopted: before there is a process if possible, else as `Run.end`."""
+        if self._cancellation is None or mode == "kill":
+            self._cancellation = (reason, mode, why)
+        if self._wait is not None:
+            self._wait.cancel()
 
     @property
     def cancelled(self) -> bool:
-        """The turn was taken back."""
-        return self._taken_back is not None
+        """Tell whether the turn was cancelled."""
+        return self._cancellation is not None
 
-    async def _patiently(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Wait for something that may take its time, for as long as the turn is not taken back."""
-        if self._taken_back is None:
-            with trio.CancelScope() as self._patience:
+    async def _unless_cancelled(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait for something slow until the turn is cancelled."""
+        if self._cancellation is None:
+            with trio.CancelScope() as self._wait:
                 await wait()
-            self._patience = None
+            self._wait = None
 
-    def _end_if_taken_back(self, run: Run) -> None:
-        if self._taken_back is not None:
-            reason, mode, why = self._taken_back
-            run.end(reason, ladder_for(mode, self._session.timeouts), **why)
+    def _end_if_cancelled(self, run: Run) -> None:
+        if self._cancellation is not None:
+            reason, mode, why = self._cancellation
+            run.end(reason, ladder_for(mode, self._context.timeouts), **why)
 
     async def execute(self, turn: Turn) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
-        # From here on a client that takes it back cancels it, also while its prompt cannot be read.
-        self.starting = turn.id
+        context = self._context
+        context.starting = turn.id  # from here on a client can cancel the turn, even while its prompt cannot be read
         try:
-            prompt = self._session.prompts.take(turn.id)
+            prompt = self._prompts.take_newest(turn.id)
             if prompt is None:
-                prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
+                prompt = await self._load_prompt(turn)
             if prompt is None:
                 await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
                 return
@@ -103,37 +124,38 @@ class TurnRunner:
         except ClisupError as error:
             await self._fail(turn, _turn_error(error))
         finally:
-            self.run = self.starting = None
+            context.starting = None
+
+    async def _load_prompt(self, turn: Turn) -> StoredPrompt | None:
+        return await self._storage.with_retry(lambda: self._context.dir.load_prompt(turn.id))
 
     async def resume(self, turn: Turn) -> None:
-        """Take up a turn that a daemon before this one had started."""
-        run_dir = self._session.dir.run(turn.run)
-        prompt = await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
+        """Adopt a turn that an earlier daemon started."""
+        run_dir = self._context.dir.run(turn.run)
+        prompt = await self._load_prompt(turn)
         try:
-            if prompt is not None and await self._storage.surely(lambda: self._never_ran(run_dir)):
+            if prompt is not None and await self._storage.with_retry(lambda: self._never_ran(run_dir)):
                 text = "the daemon was gone before the CLI had been started: it is started now"
                 replaced = Item(Notice(code="run_replaced", message=text), turn.id)
-                await self._session.recorder.record_surely(lambda: [replaced])
+                await self._context.recorder.record_surely(lambda: [replaced])
                 await self._runs(turn, prompt)
                 return
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
-            await self._session.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
+            await self._context.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
             if turn.live:
                 correction = await self._end_in(await self.adopt_live(turn), turn)
             else:
-                correction = await self._follow(turn, await self._launcher.again(run_dir, prompt))
+                correction = await self._follow(turn, await self._launcher.relaunch_request(run_dir, prompt))
             if correction is not None and prompt is not None:
                 self._correct(correction)
                 await self._runs(turn, prompt)
         except ClisupError as error:
             await self._fail(turn, _turn_error(error))
-        finally:
-            self.run = None
 
     def _never_ran(self, run_dir: RunDir) -> bool:
-        """Did the keeper never come to its fork? Decided under the keeper's own lock, so that a late one finds the answer."""
+        """Tell whether the keeper never forked. The keeper's own lock guards the decision, so a late keeper finds it."""
         if (record := run_dir.exit_record()) is not None:
-            return bool(record.get("reason") == NEVER_STARTED["reason"])  # a daemon that then died had found it out
+            return bool(record.get("reason") == NEVER_STARTED["reason"])  # an earlier daemon found it out, then died
         if run_dir.start_record() is not None:
             return False
         lock = FileLock(run_dir.lock)
@@ -152,10 +174,10 @@ class TurnRunner:
         finally:
             lock.release()
 
-    async def _runs(self, turn: Turn, prompt: dict[str, Any]) -> None:
+    async def _runs(self, turn: Turn, prompt: StoredPrompt) -> None:
         for _ in range(MAX_RUNS):
-            way = self._live_run if self._session.live_mode else self._own_run
-            correction = await way(turn, prompt)
+            run_once = self._live_run if self._context.live_mode else self._own_run
+            correction = await run_once(turn, prompt)
             if correction is None:
                 return
             self._correct(correction)
@@ -169,148 +191,165 @@ class TurnRunner:
 
     # -- a process for this turn -------------------------------------------------------------------------------------
 
-    async def _own_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+    async def _own_run(self, turn: Turn, prompt: StoredPrompt) -> Correction | None:
         why = "the process is let go, because each turn has one of its own now"
-        while (live := self._session.live) is not None and not self.cancelled:  # since then its mode has changed
-            await self._patiently(live.quiet)
+        while (
+            live := self._pool.get(self._context.id)
+        ) is not None and not self.cancelled:  # since then its mode has changed
+            await self._unless_cancelled(live.quiet)
             if not live.gone.is_set():
-                await self._patiently(partial(live.replace, why))
+                await self._unless_cancelled(partial(live.replace, why))
         if self.cancelled:
-            await self._session.end_turn(turn.id, _CANCELLED)
+            await self._ends.end(turn.id, _CANCELLED)
             return None
         launch = await self._launch(turn, prompt)
-        self.starting = None
+        self._context.starting = None
         return await self._follow(turn, launch.draft.request)
 
     async def _follow(self, turn: Turn, request: LaunchRequest) -> Correction | None:
-        """Drive the turn's run to its end. Gives the correction where the turn needs another run."""
-        sink = TurnSink(self._session)
-        run = await self._run(turn, request, sink)
-        self.run = run
-        self._end_if_taken_back(run)
-        record = await run.drive()
-        run_dir = self._session.dir.run(turn.run)
-        correction = await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=sink.lap())
-        self.run = None  # what another one starts descends from another keeper
-        return correction
+        """Drive the turn's run to its end. Return the correction if the turn needs another run."""
+        context = self._context
+        recorder = TurnRecorder(context, self._approvals, self._ends)
+        run = await self._run(turn, request, recorder)
+        context.run = run
+        try:
+            self._end_if_cancelled(run)
+            record = await run.drive(self._budgets.watch, self._approvals.serve)
+            run_dir = context.dir.run(turn.run)
+            return await self._closer.close(run, record, run_dir, mode=self._mode, lap_s=recorder.lap())
+        finally:
+            context.run = None  # processes of another run descend from another keeper
 
-    async def _run(self, turn: Turn, request: LaunchRequest, sink: TurnSink) -> Run:
-        session = self._session
-        run_dir, adapter = session.dir.run(turn.run), self._backend.adapter
+    async def _run(self, turn: Turn, request: LaunchRequest, sink: RunSink) -> Run:
+        context = self._context
+        services, backend = context.services, context.backend
+        run_dir, adapter = context.dir.run(turn.run), backend.adapter
         settings = RunSettings(
-            session.id,
+            context.id,
             turn.run,
-            session.timeouts,
-            self._backend.config.limits,
+            context.timeouts,
+            backend.config.limits,
             request,
             self._storage,
-            session.services.drift.sample(adapter.fields),
-            session.services.own,
-            session.services.orphans,
-            session.services.pace,
+            services.drift.sample(adapter.fields),
+            services.own,
+            services.orphans,
+            services.pace,
         )
-        run = Run(sink, run_dir, adapter, settings, session.redact)
-        if session.tools is not None:
-            run.guard.hold(held=len(session.tools.calls) > 0)  # a bridge may have come back before us
-        word = None if turn.process_started else await self._storage.surely(run_dir.start_record)
-        if word and word.get("pid"):
-            started = await self._process_started(word, run_dir)
+        run = Run(sink, run_dir, adapter, settings, context.redact)
+        if self._tools is not None:
+            run.watchdog.hold(held=len(self._tools.calls) > 0)  # a bridge may have reconnected first
+        record = None if turn.process_started else await self._storage.with_retry(run_dir.start_record)
+        if record and record.get("pid"):
+            started = await self._process_started(record, run_dir)
             run.note(started)  # from here on the run waits for a bad disk, not the turn
         return run
 
     # -- a live process ----------------------------------------------------------------------------------------------
 
-    async def _live_run(self, turn: Turn, prompt: dict[str, Any]) -> Correction | None:
+    async def _live_run(self, turn: Turn, prompt: StoredPrompt) -> Correction | None:
         live = None if turn.started else await self._handed_over(turn, prompt)
         if live is None:
-            await self._patiently(self._session.services.live.make_room)
+            await self._unless_cancelled(self._pool.make_room)
             if self.cancelled:
-                await self._session.end_turn(turn.id, _CANCELLED)
+                await self._ends.end(turn.id, _CANCELLED)
                 return None
             launch = await self._launch(turn, prompt)
             live = await self.start_live(turn, launch.draft.request, launch.draft.fingerprint or {})
-        self.starting = None
+        self._context.starting = None
         return await self._end_in(live, turn)
 
     async def _end_in(self, live: LiveRun, turn: Turn) -> Correction | None:
-        """Wait for the turn's end in a live process. It may have been taken back while there was none to interrupt."""
-        self._end_if_taken_back(live.run)
+        """Wait for the turn's end in a live process. The turn may have been cancelled before there was one."""
+        self._end_if_cancelled(live.run)
         return await live.end_of(turn.id)
 
-    async def _handed_over(self, turn: Turn, prompt: dict[str, Any]) -> LiveRun | None:
-        """The process of an earlier turn, where there is one and it has taken the prompt."""
-        while (live := self._session.live) is not None and not self.cancelled:
-            await self._patiently(live.quiet)
+    async def _handed_over(self, turn: Turn, prompt: StoredPrompt) -> LiveRun | None:
+        """Send the prompt to the live process of an earlier turn. Return None if there is none that takes the prompt."""
+        while (live := self._pool.get(self._context.id)) is not None and not self.cancelled:
+            await self._unless_cancelled(live.quiet)
             if live.gone.is_set() or self.cancelled:
                 continue
-            await check_strangers(self._session)
-            named = (self._session.native_id, True)
+            await self._cli.check_writers()
+            named = (self._context.native_id, True)
             draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
-                await self._patiently(partial(live.replace, text))
+                await self._unless_cancelled(partial(live.replace, text))
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
-            if await live.begin(Item(event, turn.id, memo={"transcript_at": self._native.written()}), draft.spec.stdin):
+            if await live.begin(
+                Item(event, turn.id, memo={"transcript_at": self._cli.transcript_size()}), draft.spec.stdin
+            ):
                 return live
         return None
 
     async def start_live(self, turn: Turn, request: LaunchRequest, mark: dict[str, str]) -> LiveRun:
-        """Take hold of the live process of this turn; `mark` is the fingerprint that it was launched with."""
-        session = self._session
-        sink = LiveSink(session)
-        run = await self._run(turn, request, sink)
-        live = LiveRun(session, run, sink, session.dir.run(turn.run), self._closer, mark)
-        live.mode = self._mode
-        session.live = live
-        session.nursery.start_soon(live.serve)
+        """Follow the live process of this turn. `mark` is the fingerprint of its launch."""
+        context = self._context
+        live = LiveRun(
+            context,
+            context.dir.run(turn.run),
+            mark,
+            pool=self._pool,
+            approvals=self._approvals,
+            budgets=self._budgets,
+            ends=self._ends,
+            steering=self._steering,
+            closer=self._closer,
+            mode=self._mode,
+        )
+        live.run = context.run = await self._run(turn, request, live)
+        self._pool.add(live)
+        context.nursery.start_soon(live.serve)
         return live
 
     async def adopt_live(self, turn: Turn) -> LiveRun:
-        """As `start_live`, of a process that a daemon before this one had started."""
-        run_dir = self._session.dir.run(turn.run)
-        prompt = None if not turn.id else await self._storage.surely(lambda: self._session.dir.load_prompt(turn.id))
-        intent = await self._storage.surely(run_dir.intent)
-        return await self.start_live(turn, await self._launcher.again(run_dir, prompt), dict(intent.get("live") or {}))
+        """Follow a live process that an earlier daemon started."""
+        run_dir = self._context.dir.run(turn.run)
+        prompt = await self._load_prompt(turn) if turn.id else None
+        intent = await self._storage.with_retry(run_dir.intent)
+        request = await self._launcher.relaunch_request(run_dir, prompt)
+        return await self.start_live(turn, request, dict(intent.get("live") or {}))
 
-    # -- how a run begins --------------------------------------------------------------------------------------------
+    # -- the start of a run --------------------------------------------------------------------------------------------
 
-    async def _launch(self, turn: Turn, prompt: dict[str, Any]) -> Launch:
-        """Journal the intent, then start the keeper: a crash between the two leaves no CLI that nobody knows of."""
-        session = self._session
+    async def _launch(self, turn: Turn, prompt: StoredPrompt) -> Launch:
+        """Journal the intent, then start the keeper: a crash between the two leaves no unknown CLI."""
+        context = self._context
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
         if launch.spec.stale_locks:
             await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
-        keeper = await session.services.keepers.start(self._launcher.keeper_spec(launch), session.nursery)
+        keeper = await context.services.keepers.start(self._launcher.keeper_spec(launch), context.nursery)
         failpoint("handover.after")
         word = keeper.word
         if keeper.not_forked:
-            _log.warning("keeper not forked", session=session.id, turn=turn.id, run=launch.number,
-                         backend=session.spec.backend, error=keeper.not_forked)  # fmt: skip
+            _log.warning("keeper not forked", session=context.id, turn=turn.id, run=launch.number,
+                         backend=context.spec.backend, error=keeper.not_forked)  # fmt: skip
         if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
             drop_cgroup(launch.run_dir)
             raise _not_kept(word)
-        _log.debug("keeper started", session=session.id, turn=turn.id, run=launch.number, backend=session.spec.backend,
+        _log.debug("keeper started", session=context.id, turn=turn.id, run=launch.number, backend=context.spec.backend,
                    keeper=keeper.pid, pid=word.get("pid"))  # fmt: skip
         return launch
 
-    def _announce(self, turn: Turn, launch: Launch, prompt: dict[str, Any]) -> None:
-        memo: dict[str, Any] = {"begin": {"out": 0, "err": 0}, "live": launch.draft.request.live}
+    def _announce(self, turn: Turn, launch: Launch, prompt: StoredPrompt) -> None:
+        memo = TurnState(begin=SpoolPlace(out=0, err=0), live=launch.draft.request.live)
         event: EventBase = Notice(code="run_replaced", message=f"the turn goes on with run {launch.number}")
         if turn.started:
             memo["run"] = launch.number
         else:
             event = self._started(turn, launch.number, prompt, launch.draft)
-        self._session.recorder.record([Item(event, turn.id, memo=memo)])
+        self._context.recorder.record([Item(event, turn.id, memo=memo)])
 
-    def _started(self, turn: Turn, number: int, prompt: dict[str, Any], draft: Draft) -> TurnStarted:
+    def _started(self, turn: Turn, number: int, prompt: StoredPrompt, draft: Draft) -> TurnStarted:
         text = str(prompt["text"])
         actor = prompt.get("actor")
         return TurnStarted(
             run=number,
             prompt_altered=draft.spec.prompt_altered,
-            prompt_preview=self._session.redact(text[: 16 * PREVIEW])[:PREVIEW],
+            prompt_preview=self._context.redact(text[: 16 * PREVIEW])[:PREVIEW],
             prompt_bytes=len(text.encode()),
             prompt_images=sum(block["type"] == "image" for block in prompt.get("content", ())) or None,
             key=turn.key,
@@ -319,18 +358,18 @@ class TurnRunner:
         )
 
     async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
-        intent = await self._storage.surely(run_dir.intent)
+        intent = await self._storage.with_retry(run_dir.intent)
         return ProcessStarted(
             pid=word["pid"],
             start_time=word.get("start_time"),
-            argv=tuple(self._session.redact(_short(part)) for part in intent.get("argv", ())),
+            argv=tuple(self._context.redact(_short(part)) for part in intent.get("argv", ())),
             env_names=tuple(intent.get("env_names", ())),
             env_attested=word.get("env_attested"),
             cgroup=intent.get("cgroup"),
         )
 
     async def _fail(self, turn: Turn, error: TurnError) -> None:
-        await self._session.end_turn(turn.id, TurnCompleted(outcome="failed", error=error))
+        await self._ends.end(turn.id, TurnCompleted(outcome="failed", error=error))
 
 
 _CANCELLED = TurnCompleted(
@@ -340,18 +379,18 @@ _CANCELLED = TurnCompleted(
 
 
 def _short(word: str) -> str:
-    """A word of a command line as it is shown: an output schema may be one of 96 KiB."""
+    """Shorten a long part of a command line: an output schema may have 96 KiB."""
     return word if len(word) <= LONG_WORD else f"{word[:PREVIEW]}... ({len(word)} characters)"
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:
-    """The keeper left before its fork, so no CLI ran."""
+    """Return the error of a keeper that exited before its fork, so that no CLI ran."""
     kind = "storage_failed" if word.get("kind") == "storage_failed" else "spawn_failed"
-    return WorldError(f"cannot run the CLI, because its keeper says: {word['error']}", kind=kind, hint="see the log")
+    return WorldError(f"the keeper could not start the CLI: {word['error']}", kind=kind, hint="see the log")
 
 
 def _turn_error(error: ClisupError) -> TurnError:
-    """A failure to start, as the turn's error."""
+    """Return the turn's error for a failure to start."""
     kinds = {"storage_failed": "storage_failed", "permission_denied": "permission", "session_busy": "session_busy"}
     kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
     return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])

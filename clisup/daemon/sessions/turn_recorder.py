@@ -1,99 +1,87 @@
-"""Where a run's events go: into the journal of its session, under the turn that they belong to."""
+"""Records the events of a run: into the journal of its session, under the turn that they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import trio
+from collections.abc import Sequence
 
 from clisup.backends.base import Background, Carried, background_of
+from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.host import clock
 from clisup.model.events import Actor, ApprovalRequested, TurnError, TurnStarted
 from clisup.model.lifecycle import Cause
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
 from clisup.model.verdict import ExitRecord, conclude
 
-if TYPE_CHECKING:
-    from clisup.daemon.runs.run import Run
-    from clisup.daemon.sessions.session import Session
-
-__all__ = ["Place", "TurnSink", "carry"]
-
-Place = dict[str, int]
-"""How far both spools have been read: {"out": bytes, "err": bytes}."""
+__all__ = ["TurnRecorder", "carried_totals"]
 
 
-class TurnSink:
-    """The sink of a run that serves one turn, and such as its CLI begins by itself after that."""
+class TurnRecorder:
+    """Recorder of a run that serves one turn, and follow-up turns that its CLI begins."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: SessionContext, approvals: ApprovalQueue, ends: TurnEnds) -> None:
+        self._context = context
+        self._approvals = approvals
+        self._ends = ends
         self._began = clock.monotonic()
 
     @property
     def turn(self) -> Turn:
-        """The turn that runs; between two turns of a live process, one without an id."""
-        turn = self._session.ledger.held
+        """Return the running turn. Between two turns of a live process it has no id."""
+        turn = self._context.ledger.active_turn
         assert turn is not None, "a run belongs to a turn, or waits for one"
         return turn
 
     @property
     def carried(self) -> Carried:
-        """What a decoder has to know of the turns before."""
-        ledger = self._session.ledger
-        nothing_yet = 0.0 if self._session.spec.begins_at_zero else None
+        """Return what a decoder needs to know of earlier turns."""
+        ledger = self._context.ledger
+        nothing_yet = 0.0 if self._context.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
         usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
         return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background))
 
     def record(self, entries: Sequence[Entry]) -> int:
-        """Journal them. Raises `WorldError(storage_failed)`."""
-        events = [entry.event for entry in entries if isinstance(entry, Item)]
-        self._session.gate.account.see(*events)
-        for event in events:
-            self._session.budgets.see(event)
-        seq = self._session.recorder.record(entries)
-        self._session.services.opened.settle(self._session)  # the CLI may have told its native id
+        """Journal the entries. Raises `WorldError(storage_failed)`."""
+        context = self._context
+        self._ends.observe([entry.event for entry in entries if isinstance(entry, Item)])
+        seq = context.recorder.record(entries)
+        context.services.opened.add(context.id, context.native_id)  # the CLI may have reported its native id
         return seq
 
     def first_frame(self) -> None:
-        """The CLI has begun to speak of the turn."""
-        self._session.recorder.meter.first_event(clock.monotonic())
-        self._session.advance(Cause.FIRST_FRAME)
+        """Note the CLI's first output of the turn."""
+        self._context.recorder.meter.first_event(clock.monotonic())
+        self._context.advance(Cause.FIRST_FRAME)
 
     def ending(self) -> None:
-        """The run is being ended."""
-        if self._session.ledger.current is not None:
-            self._session.advance(Cause.END)
+        """Note that the run is being ended."""
+        if self._context.ledger.current is not None:
+            self._context.advance(Cause.END)
 
-    def asked(self, event: ApprovalRequested) -> None:
-        """The CLI waits for a word on a tool call; it is journaled."""
-        self._session.approvals.asked(event)
+    def approval_requested(self, event: ApprovalRequested) -> None:
+        """Submit a journaled approval request."""
+        self._approvals.requested(event)
 
-    def give_up(self, ending: Mapping[str, Any]) -> list[Item]:
-        """The turn is being ended, and nobody's word is waited for any longer: what to journal."""
+    def cancel_approvals(self, ending: TurnEnding) -> list[Item]:
+        """Cancel the open approvals of a turn that is being ended, and return what to journal."""
         actor = ending.get("actor")
-        return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
-
-    async def attend(self, run: Run) -> None:
-        """Decide what the run's CLI asks, and hold it to the session's budget, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._session.budgets.attend, run)
-            await self._session.approvals.attend(run)
+        return self._approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
 
     def lap(self) -> float:
-        """Seconds since the turn began; the next one begins now."""
+        """Return the seconds since the turn began, and begin the next turn's time."""
         now = clock.monotonic()
         lap, self._began = now - self._began, now
         return round(lap, 3)
 
-    def over(self, terminal: Terminal, place: Place, background: Background) -> list[Item]:
-        """The turn's end, by the CLI's last word, in a process that goes on from `place`."""
+    def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
+        """Return the end of a turn, by the CLI's last word, in a process that continues from `place`."""
         done = conclude(
             terminal=terminal,
             record=ExitRecord(reason="exit"),
@@ -101,14 +89,15 @@ class TurnSink:
             explained=_NO_LAST_WORD,
             duration_s=self.lap(),
         )
-        memo = carry(self._session, terminal, answered=True) | {"begin": place, "background": dict(background)}
-        return [self._session.completion(done, memo)]
+        memo = carried_totals(self._context, terminal, answered=True)
+        memo |= TurnState(begin=place, background=dict(background))
+        return [self._ends.completion(done, memo)]
 
-    def begins(self, place: Place, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
-        """A follow-up of the CLI's own, or the turn of a prompt that could not be merged into the one that it was meant for."""
-        steers = self._session.ledger.steers
+    def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
+        """Return the start of a turn that the CLI began: a follow-up, or a steered prompt that it could not merge."""
+        steers = self._context.ledger.steers
         steer = next((steers[known] for known in prompt_ids if known in steers), None)
-        memo = {"begin": place, "background": dict(background)}
+        memo = TurnState(begin=place, background=dict(background))
         event = TurnStarted(
             run=self.turn.run,
             origin="backend" if steer is None else "prompt",
@@ -116,31 +105,31 @@ class TurnSink:
             prompt_ids=prompt_ids,
         )
         self.lap()
-        return [Item(event, self._session.next_turn_id(), memo=memo)]
+        return [Item(event, self._context.next_turn_id(), memo=memo)]
 
-    def began(self) -> None:
-        """Such a turn is journaled."""
+    def turn_began(self) -> None:
+        """Note that such a turn is journaled."""
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:
-        """The CLI says that it has nothing left to do. `given_up` are the prompts that it has taken back since it last was."""
+        """Note that the CLI has nothing left to do. `given_up` are the prompts that it has dropped since it last was idle."""
         return []
 
-    def rested(self) -> None:
-        """A turn is over and the process waits for the next one."""
+    def turn_ended(self) -> None:
+        """Note that a turn has ended and the process waits for the next one."""
 
 
-def carry(session: Session, terminal: Terminal | None, *, answered: bool) -> dict[str, Any]:
-    """The CLI's running totals after a turn, as a memo.
+def carried_totals(context: SessionContext, terminal: Terminal | None, *, answered: bool) -> TurnState:
+    """Return the CLI's running totals after a turn, as a memo.
 
-    Where the model had answered and the CLI did not live to tell its total of usage, that is unknown from here on: the next
-    turn must not be charged for this one.
+    If the model answered and the CLI ended before it reported its total usage, the total is unknown from here on: the
+    next turn must not be charged for this one.
     """
-    carried: dict[str, Any] = {}
+    carried = TurnState()
     if terminal is not None and terminal.cost_total_usd is not None:
         carried["cost_total_usd"] = terminal.cost_total_usd
     if terminal is not None and terminal.usage_total is not None:
         carried["usage_total"] = terminal.usage_total.model_dump(exclude_none=True)
-    elif answered and session.backend.adapter.capabilities.running_usage:
+    elif answered and context.backend.adapter.capabilities.running_usage:
         carried["usage_total"] = Usage().model_dump(exclude_none=True)
     return carried
 

@@ -1,98 +1,124 @@
-"""The desk of a session's tools: calls come from its CLI's bridge, go to the client that serves, and the answer goes back.
+"""Calls of a session's tools: from the CLI's bridge to the client that serves the tools, and the answer back.
 
-A call lives as long as a bridge waits for it. Nothing of it is stored: a bridge asks again after a restart of the daemon, by the
-same id, and so the client is told of it again, by the same id. It is the client that must not run it twice.
+A call lives as long as a bridge waits for it. No call is stored: after a restart of the daemon the bridge repeats the
+call with the same id, and the daemon passes it on with the same id. The client must not run a call twice.
+
+The CLI finds the bridge by an entry beside the client's own servers, in a file of its own. The entry has claude's form
+(`type`, `alwaysLoad` and `timeout`, 2.1.329), and the adapters of other CLIs convert it. The entry's `env` holds the
+token, so only the bridge's environment has it, and never an argv.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import os
+import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import structlog
 import trio
 from pydantic import ValidationError
 
+import clisup
+from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError, WorldError
 from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 from clisup.model.refusing import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
+from clisup.wire.jsonrpc import Answer
 from clisup.wire.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = [
+    "BRIDGE_FILE",
+    "SLACK_S",
+    "SessionTools",
+    "ToolServer",
+    "answer_json",
+    "check_mcp_config",
+    "servers_with_bridge",
+    "tool_answer",
+]
 
-    from clisup.daemon.sessions.registry import Manager
-    from clisup.daemon.sessions.session import Session
-    from clisup.wire.jsonrpc import Answer
-
-__all__ = ["ToolDesk", "ToolServer", "answer_json", "desk_of_token", "serve_tools", "tool_answer"]
-
+BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.py")
+SLACK_S = 300.0
+"""Extra time that the CLI waits beyond a tool's own time: for a client that serves, and for a restarted daemon."""
 _CLOSED = refused("The tool was not run to its end, because its session is closed.")
 _log = structlog.get_logger()
 
 
 class ToolServer(Protocol):
-    """The connection of a client that serves tools."""
+    """Connection of a client that serves tools."""
 
-    serves: set[ToolDesk]
+    serves: set[SessionTools]
 
     def ask(self, method: str, params: bytes, heard: Callable[[Answer], None]) -> None: ...
     def tell(self, method: str, params: bytes) -> None: ...
 
 
-class ToolDesk:
-    """One session's. A call's own task is the bridge's request: it waits here for the answer.
+class SessionTools:
+    """Tools of one session, and their open calls. The task of a call is the bridge's request, which waits for the answer.
 
-    What the session was opened with is read from its files once, and here. Only the definitions stay there: they may be a megabyte,
-    and are asked for once by each process.
+    The tools' times and the token are read from the session's files once. The definitions stay in their file: they may
+    be a megabyte, and each process asks for them once.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        brought = session.dir.read_tools()
-        told = brought.definitions if brought else []
-        times = {tool["name"]: OwnTimes(tool.get("timeout_s"), tool.get("wait_s")) for tool in told}
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        brought = context.dir.read_tools()
+        definitions = brought.definitions if brought else []
+        times = {tool["name"]: OwnTimes(tool.get("timeout_s"), tool.get("wait_s")) for tool in definitions}
         self.calls = OpenCalls(times)
         self.longest = ToolLimits(  # of the tools' own times
             max((own.timeout_s or 0.0 for own in times.values()), default=0.0),
             max((own.wait_s or 0.0 for own in times.values()), default=0.0),
         )
-        self.token = brought.token if brought else None  # by which its bridge is known, until the session is closed
+        self.token = brought.token if brought else None  # identifies the bridge until the session is closed
         self._server: ToolServer | None = None
         self._news = trio.Event()
 
     @property
     def names(self) -> list[str]:
-        """The tools that there are."""
-        return list(self._session.spec.tools)
+        """Return the names of the tools."""
+        return list(self._context.spec.tools)
 
     @property
     def limits(self) -> ToolLimits:
-        """As the configuration has them now."""
-        config = self._session.services.config.daemon
+        """Return the limits of the present configuration."""
+        config = self._context.services.config.daemon
         return ToolLimits(config.tool_timeout_s, config.tool_wait_s)
 
     def definitions(self) -> list[dict[str, Any]]:
-        """What the model is told of them, as the client brought it. Empty where the session is closed."""
-        brought = self._session.dir.read_tools()
+        """Return the definitions for the model, as the client brought them. A closed session has none."""
+        brought = self._context.dir.read_tools()
         return brought.definitions if brought is not None else []
 
     def describe(self) -> dict[str, Any]:
-        """For `session/get`."""
+        """Return the part of `session/get`."""
         calls = [{"call_id": call.call_id, "name": call.name, "tool_use_id": call.tool_use_id} for call in self.calls]
         return {"names": self.names, "served": self._server is not None, "open": calls}
 
-    # -- who serves --------------------------------------------------------------------------------------------------
+    @property
+    def closed(self) -> bool:
+        """Tell whether the session is closed."""
+        return self._context.state is SessionState.CLOSED
+
+    def has_token(self, token: str) -> bool:
+        """Tell whether a bridge with this token belongs to the session, while the session is open."""
+        wanted = self.token
+        return wanted is not None and not self.closed and hmac.compare_digest(wanted.encode(), token.encode())
+
+    # -- the client that serves --------------------------------------------------------------------------------------
 
     def serve(self, server: ToolServer) -> int:
-        """This one gets the calls from now on, those that are open first; how many these are.
+        """Send all calls to this client from now on, the open ones first. Return the number of open calls.
 
-        One that served before is told to drop them: else two would run the same.
+        The previous client is told to drop them, so that no two clients run the same call.
         """
         before, self._server = self._server, server
         if before is not server:
@@ -103,17 +129,17 @@ class ToolDesk:
                 if before is not None:
                     self._tell_cancelled(before, call.call_id, "taken_over")
                 self._pass_on(call)
-            self._serving()
+            self._server_changed()
         return len(self.calls)
 
-    def left(self, server: ToolServer) -> None:
-        """Its connection has ended."""
+    def disconnected(self, server: ToolServer) -> None:
+        """Forget the client whose connection has ended."""
         if self._server is server:
             self._server = None
-            self._serving()
+            self._server_changed()
 
     def close(self) -> None:
-        """The session is closed. Who served it must not hold it for as long as its connection lasts."""
+        """End all calls: the session is closed. The client's connection must not keep the session in memory."""
         self.token = None
         for call in self.calls:
             self.calls.settle(call.call_id, _CLOSED)
@@ -121,23 +147,23 @@ class ToolDesk:
         if self._server is not None:
             self._server.serves.discard(self)
             self._server = None
-        self._stir()
+        self._notify()
 
-    def _serving(self) -> None:
+    def _server_changed(self) -> None:
         served = self._server is not None
         self.calls.serving(served=served, wait_s=self.limits.wait_s, now=trio.current_time())
-        self._stir()
+        self._notify()
 
     # -- a call ------------------------------------------------------------------------------------------------------
 
     async def call(self, params: BridgeCallParams) -> ToolAnswer:
-        """Have the tool run, and wait for its answer. Cancelling it drops the call, unless another one waits for it."""
-        if self._session.state is SessionState.CLOSED:  # the token ends with it, also where a bridge has said it before
+        """Have the tool run, and wait for its answer. A cancellation drops the call, unless another request waits for it."""
+        if self.closed:  # a bridge may have shown its token before
             return _CLOSED
         if (refusal := self.calls.refusal(params.call_id, params.name)) is not None:
             return refusal
         known = self.calls.get(params.call_id) is not None
-        current, now = self._session.ledger.current, trio.current_time()
+        current, now = self._context.ledger.current, trio.current_time()
         call = self.calls.begin(
             params.call_id,
             params.name,
@@ -149,7 +175,7 @@ class ToolDesk:
             now=now,
         )
         if not known:
-            _log.debug("tool called", session=self._session.id, tool=call.name, call=call.call_id)
+            _log.debug("tool called", session=self._context.id, tool=call.name, call=call.call_id)
             self._pass_on(call)
             self._hold()
         call.waiters += 1
@@ -172,110 +198,118 @@ class ToolDesk:
         return call.answer
 
     def answer(self, call_id: str, answer: ToolAnswer) -> None:
-        """A client's answer. Raises `UsageError(tool_call_not_found)` where the call is not open, or not any more."""
+        """Pass a client's answer on. Raises `UsageError(tool_call_not_found)` if the call is not open."""
         if self.calls.settle(call_id, answer) is None:
             raise UsageError(
-                f"cannot answer the tool call {call_id}, because none of this id is open in session {self._session.id}",
+                f"tool call {call_id} not found among the open calls of session {self._context.id}",
                 kind="tool_call_not_found",
-                hint="it was answered, it ended, or the CLI has given it up: drop it",
+                hint="the call was answered, timed out, or was withdrawn by the CLI: drop it",
             )
-        self._stir()
+        self._notify()
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- messages to the client --------------------------------------------------------------------------------------
 
     def _pass_on(self, call: OpenCall) -> None:
         if self._server is None:
             return
-        told = ToolCallParams(
-            session_id=self._session.id,
+        params = ToolCallParams(
+            session_id=self._context.id,
             turn_id=call.turn_id,
             call_id=call.call_id,
             tool_use_id=call.tool_use_id,
             name=call.name,
             input=call.input,
         )
-        self._server.ask("tool/call", told.model_dump_json().encode(), lambda said: self._heard(call.call_id, said))
 
-    def _heard(self, call_id: str, said: Answer) -> None:
-        with suppress(UsageError):  # it has ended meanwhile, and its client was told
-            self.answer(call_id, _read(said))
+        def answered(answer: Answer) -> None:
+            with suppress(UsageError):  # the call has ended meanwhile, and its client knows
+                self.answer(call.call_id, _read(answer))
+
+        self._server.ask("tool/call", params.model_dump_json().encode(), answered)
 
     def _ended(self, call: OpenCall, reason: str) -> None:
-        """Without a client's answer. While the daemon leaves, bridges go because it does: they come back to the next one."""
-        leaving = self._session.services.storage.stopping
+        """Report the end of a call without an answer. A stopping daemon says nothing of bridges: they reconnect to the next one."""
+        leaving = self._context.services.storage.stopping
         if self._server is not None and not (leaving and reason == "gone"):
             self._tell_cancelled(self._server, call.call_id, reason)
-        _log.info("tool call ended", session=self._session.id, tool=call.name, call=call.call_id, reason=reason)
+        _log.info("tool call ended", session=self._context.id, tool=call.name, call=call.call_id, reason=reason)
         if reason == "gone" or call.answer is None:
             return
         notice = Notice(code=f"tool_{reason}", message=f"{call.name}: {call.answer.content}")
-        with suppress(WorldError):  # the model is told all the same
-            self._session.recorder.record([Item(notice, call.turn_id)])
+        with suppress(WorldError):  # the model gets the answer all the same
+            self._context.recorder.record([Item(notice, call.turn_id)])
 
     def _tell_cancelled(self, server: ToolServer, call_id: str, reason: str) -> None:
-        told = ToolCancelledParams(session_id=self._session.id, call_id=call_id, reason=reason)
-        server.tell("tool/cancelled", told.model_dump_json().encode())
+        params = ToolCancelledParams(session_id=self._context.id, call_id=call_id, reason=reason)
+        server.tell("tool/cancelled", params.model_dump_json().encode())
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = trio.Event()
 
     def _hold(self) -> None:
-        """A call within its time is no silence of the CLI's."""
-        if (run := self._session.run) is not None:
-            run.guard.hold(held=len(self.calls) > 0)
+        """Pause the run's watchdog while a call is open: the CLI is not silent, and the call has its own limit."""
+        if (run := self._context.run) is not None:
+            run.watchdog.hold(held=len(self.calls) > 0)
 
 
-def _read(said: Answer) -> ToolAnswer:
-    """What a client answered; an error, or what is no answer, in words that the model can read."""
-    if said.error is not None:
-        message = said.error.get("message") if isinstance(said.error, dict) else None
+def _read(answer: Answer) -> ToolAnswer:
+    """Return a client's answer. An error or an invalid answer becomes text that the model can read."""
+    if answer.error is not None:
+        message = answer.error.get("message") if isinstance(answer.error, dict) else None
         return refused(f"The tool failed: {message or 'the client gave no reason'}")
     try:
-        return tool_answer(AnswerParams.model_validate(said.result))
+        return tool_answer(AnswerParams.model_validate(answer.result))
     except ValidationError as error:
         where, reason = wrong_field(error)
         return refused(f"The tool's answer could not be used, because {where or 'all of it'} is wrong: {reason}")
 
 
 def tool_answer(params: AnswerParams) -> ToolAnswer:
-    """The answer as the bridge is given it."""
+    """Return the answer in the form that the bridge gets."""
     content = params.content
     blocks = content if isinstance(content, str) else [block.model_dump(exclude={"cache"}) for block in content]
     return ToolAnswer(blocks, params.is_error)
 
 
-def serve_tools(session: Session) -> ToolDesk:
-    """The session's desk. Raises `UsageError`: unsupported for a session without tools, session_closed."""
-    if session.tools is None:
-        raise UsageError(
-            f"cannot serve the tools of session {session.id}, because it was opened without any",
-            kind="unsupported",
-            hint="give `tools` to session/new",
-        )
-    if session.state is SessionState.CLOSED:
-        raise UsageError(
-            f"cannot serve the tools of session {session.id}, because it is closed",
-            kind="session_closed",
-            hint="open a new session",
-        )
-    return session.tools
+def answer_json(answer: ToolAnswer) -> bytes:
+    """Return the result of `bridge/call`."""
+    return json.dumps({"content": answer.content, "is_error": answer.is_error}).encode()
 
 
-def desk_of_token(manager: Manager, token: str) -> tuple[Session, ToolDesk]:
-    """Whose bridge brings this token. Raises `UsageError(permission_denied)`: it never says what is wrong with it."""
-    session = manager.find(token.partition(".")[0])
-    if session is not None and session.tools is not None and session.state is not SessionState.CLOSED:
-        wanted = session.tools.token
-        if wanted is not None and hmac.compare_digest(wanted.encode(), token.encode()):
-            return session, session.tools
+# -- the bridge's entry in the CLI's MCP configuration ------------------------------------------------------------------
+
+
+def check_mcp_config(mcp_config: dict[str, Any] | None) -> None:
+    """Raise `UsageError(invalid_params)` if the bridge cannot be added to these servers."""
+    servers = (mcp_config or {}).get("mcpServers", {})
+    if not isinstance(servers, dict):
+        reason = "its mcpServers is not an object"
+    elif BRIDGE_SERVER in servers:
+        reason = f"the name {BRIDGE_SERVER!r} is reserved for the server of the session's tools"
+    else:
+        return
     raise UsageError(
-        "cannot take this token, because it is of no open session",
-        kind="permission_denied",
-        hint="a bridge is started by a session's CLI; nobody else has anything to say here",
+        f"mcp_config cannot be combined with tools: {reason}",
+        hint="change the mcp_config, or omit the tools",
+        param="mcp_config",
     )
 
 
-def answer_json(answer: ToolAnswer) -> bytes:
-    """The result of `bridge/call`."""
-    return json.dumps({"content": answer.content, "is_error": answer.is_error}).encode()
+def servers_with_bridge(context: SessionContext, tools: SessionTools) -> dict[str, Any]:
+    """Return the `mcpServers` of a session with tools: the client's servers and the bridge."""
+    limits = tools.limits
+    longest = tools.longest
+    limit_s = max(limits.timeout_s, longest.timeout_s) + max(limits.wait_s, longest.wait_s) + SLACK_S
+    bridge = {
+        "type": "stdio",
+        "command": sys.executable,
+        "args": ["-I", "-S", BRIDGE_FILE],
+        "env": {
+            "CLISUP_BRIDGE_SOCKET": context.services.socket,
+            "CLISUP_BRIDGE_TOKEN": tools.token or "",
+        },
+        "alwaysLoad": True,
+        "timeout": int(limit_s * 1000),
+    }
+    return {**(context.dir.read_mcp_servers() or {}), BRIDGE_SERVER: bridge}

@@ -1,8 +1,7 @@
-"""How much a session may use, and whether it has: dollars, tokens, turns, and seconds in turns. Pure.
+"""Budget of a session in dollars, tokens, turns, and seconds in turns. Pure.
 
-What was used is folded from the journal (`clisup.model.sessions.ledger`), so a budget survives whatever the daemon does. A limit is
-reached when as much was used as it says: from then on no turn begins, and one that runs is ended. The number of turns ends
-none: it only keeps another from beginning.
+The ledger folds the amounts used from the journal, so a budget survives the daemon. Once a limit is reached, no turn
+begins, and a running turn is ended. A limit of turns ends no running turn.
 """
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
@@ -19,7 +18,16 @@ if TYPE_CHECKING:
     from clisup.model.sessions.ledger import Ledger
 
 __all__ = [
-    "ENDING", "LIMITS", "Breach", "Budget", "Limit", "Used", "breach_of", "error_of", "limits_of", "told",
+    "ENDING",
+    "LIMITS",
+    "Breach",
+    "Budget",
+    "Limit",
+    "Used",
+    "breach_of",
+    "describe_budget",
+    "error_of",
+    "limits_of",
     "used_of",
 ]  # fmt: skip
 
@@ -32,7 +40,7 @@ _USD_DIGITS = 9  # a sum of floats may miss its limit by less than that
 
 
 class Budget(BaseModel):
-    """The limits of a session; None: none of this kind. `tokens` counts all input, cached too, and all output."""
+    """Limits of a session. None is no limit. `tokens` counts all input, cached input included, and all output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -43,12 +51,12 @@ class Budget(BaseModel):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Those that are set."""
+        """Return the limits that are set."""
         return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
 
 
 class Used(NamedTuple):
-    """What was used so far. `usd` is None where no turn's cost is known; `unpriced` counts the turns whose cost is not."""
+    """Amounts used so far. `usd` is None if no turn's cost is known. `unpriced` counts the turns of unknown cost."""
 
     usd: float | None = None
     tokens: int = 0
@@ -58,7 +66,7 @@ class Used(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A limit that is reached."""
+    """Limit that is reached."""
 
     which: Limit
     limit: float
@@ -66,12 +74,12 @@ class Breach(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`the session's budget of 1000 tokens is used up (1200)`."""
+        """Return a sentence like `the session's budget of 1000 tokens is used up (1200)`."""
         return f"the session's budget of {_amount(self.which, self.limit)} is used up ({self.used:.10g})"
 
 
 def limits_of(opened_with: Budget | None, set_since: Mapping[str, Any] | None) -> Budget | None:
-    """The budget that holds: what was set last takes the place of all that was before; None where nothing is limited."""
+    """Return the budget in force, or None. The last one that was set replaces all earlier ones."""
     budget = opened_with if set_since is None else Budget.model_validate(set_since)
     return budget if budget is not None and budget.limits else None
 
@@ -79,7 +87,7 @@ def limits_of(opened_with: Budget | None, set_since: Mapping[str, Any] | None) -
 def used_of(
     ledger: "Ledger", *, running: Usage | None = None, running_usd: float | None = None, running_s: float = 0.0
 ) -> Used:
-    """What all turns have used; of the one that runs, its usage, cost and time so far are the caller's to say."""
+    """Return the amounts used by all turns. The caller adds the usage, cost and time of the running turn."""
     costs = [cost for cost in (ledger.cost_usd, running_usd) if cost is not None]
     return Used(
         usd=sum(costs) if costs else None,
@@ -91,7 +99,7 @@ def used_of(
 
 
 def breach_of(budget: Budget | None, used: Used, *, among: tuple[Limit, ...] = LIMITS) -> Breach | None:
-    """The first limit that is reached; None while there is some of everything left. What is unknown reaches none."""
+    """Return the first limit that is reached, or None. An unknown amount reaches no limit."""
     for name, limit in (budget.limits if budget is not None else {}).items():
         seen = getattr(used, name)
         if name in among and seen is not None and round(seen, _USD_DIGITS) >= limit:
@@ -100,13 +108,13 @@ def breach_of(budget: Budget | None, used: Used, *, among: tuple[Limit, ...] = L
 
 
 def error_of(breach: Breach, *, started: bool) -> TurnError:
-    """Why a turn was ended, or never begun."""
+    """Return the error of a turn that was ended or not begun."""
     what = "the turn was ended" if started else "the turn was not begun"
     return TurnError(kind="budget", message=f"{what}: {breach.words}")
 
 
-def told(budget: Budget | None, used: Used) -> dict[str, Any] | None:
-    """A budget as `session/get` shows it: `{limit, used, exhausted}`; None where there is none."""
+def describe_budget(budget: Budget | None, used: Used) -> dict[str, Any] | None:
+    """Return a budget as `session/get` shows it: `{limit, used, exhausted}`, or None."""
     if budget is None:
         return None
     rounded = used._replace(

@@ -1,31 +1,40 @@
-"""What a session's journal says, folded: queue, running turn, keys, totals. The same journal gives the same ledger.
+"""Ledger of a session: its journal, folded to the queue, the running turn, keys and totals.
 
-The daemon keeps no other truth about turns: it changes the ledger only by journaling an event, and after a `kill -9` the
-next daemon folds the same lines to the same state.
+The daemon has no other state of turns. It changes the ledger only by journaling an event, and after a `kill -9` the
+next daemon folds the same lines to the same ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from clisup.model.journal import Record, Source
-from clisup.model.sessions.journal_time import lasted
 from clisup.model.sessions.spending import Spending
+from clisup.model.sessions.turn_state import (
+    ApprovalEntry,
+    Resolution,
+    SentMessage,
+    SpoolPlace,
+    Steer,
+    TurnEnding,
+    TurnState,
+)
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
-__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn"]
+__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn", "turn_duration"]
 
 DEFAULT_KEYS = 1000
-KEPT_ANSWERS = 100  # resolved approvals that are told from unknown ones
-KEPT_RESULTS = 100  # turns without a key whose end can still be found by id
+KEPT_ANSWERS = 100  # resolved approvals that stay known
+KEPT_RESULTS = 100  # ended turns without a key that stay known
 
 
 class Position(Struct):
-    """How far a spool has been journaled: `end` of the last line, ordinal `k` of its last event."""
+    """Position up to which a spool is journaled: `end` of the last line, ordinal `k` of its last event."""
 
     start: int = 0
     end: int = 0
@@ -33,22 +42,21 @@ class Position(Struct):
 
 
 class Turn(Struct):
-    """A turn that is queued or running. `begin` says where its part of the spools begins.
+    """Queued or running turn. `begin` is the place where its part of the spools begins.
 
-    What a live process does between two turns is kept as one without an id. `spending` is what it was told
-    to have used before its end; no record tells it, see `Ledger.spend`.
+    Between two turns, a live process has a turn without an id. `spending` is the usage reported before the turn's end,
+    see `Ledger.spend`.
     """
 
     id: str
     key: str | None = None
     origin: str = "prompt"
-    accepted_seq: int = 0
     run: int = 0
     started: bool = False
     process_started: bool = False
     process_exited: bool = False
     live: bool = False
-    transcript_at: int | None = None  # the length of the CLI's transcript when it began, where its run is older
+    transcript_at: int | None = None  # size of the CLI's transcript at its start, if its run is older
     stderr_events: int = 0
     answered: bool = False
     began: str | None = None
@@ -56,27 +64,26 @@ class Turn(Struct):
     paused_s: float = 0.0
     spending: Spending = field(default_factory=Spending)
     pid: int | None = None
-    ending: dict[str, Any] | None = None
+    ending: TurnEnding | None = None
     background: dict[str, str | None] | list[str] = field(default_factory=dict)
-    approvals: dict[str, dict[str, Any]] = field(default_factory=dict)  # open ones: seq, tool_name, at
-    denied: list[str] = field(default_factory=list)  # tools that were asked for and not allowed
-    says: list[list[Any]] = field(
-        default_factory=list
-    )  # [id, name of its file]: said on its stdin, perhaps not heard yet
-    begin: dict[str, int] = field(default_factory=lambda: {"out": 0, "err": 0})
+    approvals: dict[str, ApprovalEntry] = field(default_factory=dict)
+    denied: list[str] = field(default_factory=list)  # names of denied tools
+    says: list[SentMessage] = field(default_factory=list)  # sent to the CLI's stdin, and not acknowledged yet
+    begin: SpoolPlace = field(default_factory=lambda: SpoolPlace(out=0, err=0))
     position: dict[str, Position] = field(default_factory=dict)
 
     def has_journaled(self, spool: str, end: int, k: int = 0) -> bool:
-        """Is the `k`-th event of the line that ends there in the journal already?"""
+        """Tell whether the `k`-th event of the line that ends there is in the journal."""
         at = self.position.get(spool)
         return at is not None and (end < at.end or (end == at.end and k <= at.k))
 
 
 class Ledger(Struct):
-    """The folded state. `queue[0]` is the next turn to run; `current` is the one that runs; `resting` is a live process
-    that waits for the next one. `settings` are what a client has changed since the session was opened, `budget` the limits that
-    it has set since then. `steers` are prompts, by their ids, that were said to a CLI at work and that it has not yet told to be
-    part of a turn. `turns_begun`, `tokens` and `wall_s` count towards a budget, `unpriced` the turns whose cost nobody knows.
+    """Folded state of a session.
+
+    `queue[0]` is the next turn, `current` the running one, and `resting` a live process between two turns. `settings`
+    and `budget` are what clients have changed since the session was opened. `steers` are the steered prompts by id.
+    `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of unknown cost.
     """
 
     current: Turn | None = None
@@ -99,17 +106,17 @@ class Ledger(Struct):
     budget: dict[str, Any] | None = None
     cost_total_usd: float | None = None
     usage_total: dict[str, Any] | None = None
-    transcript: dict[str, Any] | None = None  # what it was at the end of the last run
+    transcript: dict[str, Any] | None = None  # the CLI's transcript at the end of the last run
     settings: dict[str, str] = field(default_factory=dict)
-    steers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    steers: dict[str, Steer] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     uncertain: dict[str, dict[str, Any]] = field(default_factory=dict)
-    resolved: dict[str, dict[str, Any]] = field(default_factory=dict)
+    resolved: dict[str, Resolution] = field(default_factory=dict)
     watchdog_fired: int = 0
     last_error: str | None = None
-    last_turn: dict[str, Any] | None = None  # the one that ended last: turn_id, outcome, error_kind, ended_at
+    last_turn: dict[str, Any] | None = None  # turn_id, outcome, error_kind, ended_at
     closed: bool = False
     last_event: dict[str, Any] | None = None
 
@@ -119,7 +126,7 @@ class Ledger(Struct):
             self.restore(record.snapshot)
             return
         event = record.event or {}
-        self.fold(event["type"], event, src=record.src, memo=record.memo, max_keys=max_keys)
+        self.fold(event["type"], event, src=record.src, memo=cast("TurnState | None", record.memo), max_keys=max_keys)
 
     def fold(
         self,
@@ -127,10 +134,10 @@ class Ledger(Struct):
         fields: dict[str, Any],
         *,
         src: Source | None,
-        memo: dict[str, Any] | None,
+        memo: TurnState | None,
         max_keys: int = DEFAULT_KEYS,
     ) -> None:
-        """Fold one event. `fields` needs more than `seq` and `ts` only for the types of `FOLDED`."""
+        """Fold one event. `fields` needs only `seq` and `ts`, except for the types of `FOLDED`."""
         self.last_event = {"seq": fields["seq"], "type": type_, "ts": fields["ts"]}
         if src is not None:
             self.pass_over(src, answers=type_ in ANSWERS)
@@ -143,20 +150,20 @@ class Ledger(Struct):
             self._forget_oldest_key()
 
     def spend(self, event: dict[str, Any]) -> None:
-        """An event of `SPENDING`, of the turn that runs. `fold` leaves them out: of a turn that is over only its end counts."""
-        if self.held is not None:
-            self.held.spending.see(event, self.model)
+        """Fold an event of `SPENDING` of the running turn. `fold` ignores them: of an ended turn only the end counts."""
+        if self.active_turn is not None:
+            self.active_turn.spending.add(event, self.model)
 
     def pass_over(self, src: Source, *, answers: bool) -> None:
-        """Events that it does not read, up to the one at `src`, are journaled; `answers`: some show that the model does."""
-        turn = self.held
+        """Note that events up to the one at `src` are journaled. `answers`: some of them show an answer of the model."""
+        turn = self.active_turn
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
             turn.answered = turn.answered or answers
 
     def _forget_oldest_key(self) -> None:
         turn = self.keys.pop(next(iter(self.keys)))
-        if turn in self.keys.values():  # by the key of a prompt that was steered into it
+        if turn in self.keys.values():  # by the key of a steered prompt
             return
         self.uncertain.pop(turn, None)
         self.ends.pop(turn, None)
@@ -164,39 +171,41 @@ class Ledger(Struct):
 
     @property
     def open_steers(self) -> list[str]:
-        """The ids of steered prompts that no turn is known to have taken."""
+        """Return the ids of steered prompts that no turn is known to have taken."""
         return [prompt_id for prompt_id, steer in self.steers.items() if not steer.get("over")]
 
     def end_steers(self, prompt_ids: Iterable[str]) -> None:
-        """These are done with: taken by a turn, or dropped."""
+        """Close these steers: a turn has taken them, or they were dropped."""
         for prompt_id in prompt_ids:
             if prompt_id in self.steers:
                 self.steers[prompt_id]["over"] = True
 
     @property
-    def held(self) -> Turn | None:
-        """Whose process there is: the running turn's, or the one that waits for the next."""
+    def active_turn(self) -> Turn | None:
+        """Return the turn that has the process: the running one, or the one without an id of a resting live process."""
         return self.current or self.resting
 
     def turn(self, turn_id: str) -> Turn | None:
-        """The running or queued turn of this id."""
+        """Return the running or queued turn of this id."""
         candidates = [*([self.current] if self.current else []), *self.queue]
         return next((turn for turn in candidates if turn.id == turn_id), None)
 
-    def _remember(self, memo: dict[str, Any]) -> None:
-        for name in _SESSION_MEMOS:
-            if name in memo:
-                setattr(self, name, memo[name])
+    def _remember(self, memo: TurnState) -> None:
+        self.cost_total_usd = memo.get("cost_total_usd", self.cost_total_usd)
+        self.usage_total = memo.get("usage_total", self.usage_total)
+        self.native_lost = memo.get("native_lost", self.native_lost)
+        self.transcript = memo.get("transcript", self.transcript)
+        self.budget = memo.get("budget", self.budget)
         self.end_steers(memo.get("dropped", ()))
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
-        if self.held is not None:
-            _remember_run(self.held, memo)
-            self.runs = max(self.runs, self.held.run)
+        if self.active_turn is not None:
+            _remember_run(self.active_turn, memo)
+            self.runs = max(self.runs, self.active_turn.run)
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON values, for the head of a new segment."""
+        """Return the whole state as JSON values, for the head of a new segment."""
         plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             **plain,
@@ -207,13 +216,13 @@ class Ledger(Struct):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The state that `snapshot` gave; an empty mapping is a new session."""
+        """Restore the state that `snapshot` returned. An empty mapping is a new session."""
         for name in _PLAIN:
             if name in state:
                 setattr(self, name, state[name])
         usage = Usage.model_validate(state.get("usage") or {})
         self.usage = UNKNOWN_USAGE if usage == UNKNOWN_USAGE else usage
-        if "tokens" not in state:  # of a version that knew no budgets
+        if "tokens" not in state:  # of a release without budgets
             self.tokens, self.turns_begun = self.usage.total_tokens or 0, sum(self.outcomes.values())
         self.current = _turn_in(state["current"]) if state.get("current") else None
         self.resting = _turn_in(state["resting"]) if state.get("resting") else None
@@ -221,10 +230,7 @@ class Ledger(Struct):
 
 
 ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
-"""What shows that the CLI took the prompt and the model has begun to answer."""
-
-_SESSION_MEMOS = ("cost_total_usd", "usage_total", "native_lost", "transcript", "budget")
-_TURN_MEMOS = ("live", "background", "ending", "transcript_at")
+"""Types of events that show that the CLI took the prompt and the model has begun to answer."""
 
 _PLAIN = (
     "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
@@ -234,7 +240,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def _remember_run(turn: Turn, memo: dict[str, Any]) -> None:
+def _remember_run(turn: Turn, memo: TurnState) -> None:
     if "run" in memo:
         turn.run = memo["run"]
         turn.process_started = turn.process_exited = False
@@ -244,24 +250,26 @@ def _remember_run(turn: Turn, memo: dict[str, Any]) -> None:
     if "begin" in memo:
         turn.begin = memo["begin"]
         turn.position.clear()
-    if "pid" in memo:  # a turn that the CLI began by itself goes on in the process of the one before it
+    if "pid" in memo:  # a turn that the CLI began, in the process of the turn before it
         turn.pid, turn.process_started = memo["pid"], True
-    for name in _TURN_MEMOS:
-        if name in memo:
-            setattr(turn, name, memo[name])
+    turn.live = memo.get("live", turn.live)
+    turn.background = memo.get("background", turn.background)
+    turn.ending = memo.get("ending", turn.ending)
+    turn.transcript_at = memo.get("transcript_at", turn.transcript_at)
     if "heard" in memo:
-        turn.says = [said for said in turn.says if said[0] > memo["heard"]]
+        turn.says = [sent for sent in turn.says if sent.id > memo["heard"]]
     if "say" in memo:
-        turn.says.append(memo["say"])
+        turn.says.append(SentMessage(*memo["say"]))
 
 
-_STRUCTS = ("position", "spending")
+_STRUCTS = ("position", "spending", "says")
 
 
 def _turn_out(turn: Turn) -> dict[str, Any]:
     fields = {name: getattr(turn, name) for name in Turn.__struct_fields__ if name not in _STRUCTS}
     return {
         **fields,
+        "says": [list(sent) for sent in turn.says],
         "spending": asdict(turn.spending),
         "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()},
     }
@@ -270,7 +278,8 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
 def _turn_in(state: dict[str, Any]) -> Turn:
     position = {k: Position(*v) for k, v in state.get("position", {}).items()}
     plain = {k: v for k, v in state.items() if k in Turn.__struct_fields__ and k not in _STRUCTS}
-    return Turn(**plain, position=position, spending=Spending(**state.get("spending", {})))
+    says = [SentMessage(*sent) for sent in state.get("says", ())]
+    return Turn(**plain, position=position, says=says, spending=Spending(**state.get("spending", {})))
 
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -279,8 +288,8 @@ def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
         _steered(ledger, turn_id, event)
         return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
-    ledger.queue.append(Turn(turn_id, key=event.get("key"), accepted_seq=event["seq"]))
-    if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # it was said, and not begun
+    ledger.queue.append(Turn(turn_id, key=event.get("key")))
+    if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # it was sent, and no turn had begun it
         steer["turn"] = turn_id
     if event.get("key"):
         ledger.keys[event["key"]] = turn_id
@@ -298,12 +307,12 @@ def _steered(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
 
 
 def _move_steers(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
-    """A prompt that could not be merged into the turn it was meant for begins one of its own."""
+    """Move a steered prompt to the turn that begins with it: the CLI could not merge it into the turn that it was meant for."""
     for prompt_id in event.get("prompt_ids") or ():
         if (steer := ledger.steers.get(prompt_id)) is not None:
             steer["turn"] = turn_id
-            if steer.get("key"):
-                ledger.keys[steer["key"]] = turn_id
+            if key := steer.get("key"):
+                ledger.keys[key] = turn_id
                 ledger.accepted.setdefault(turn_id, steer["seq"])
 
 
@@ -323,16 +332,16 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _hand_over(process: Turn, to: Turn) -> None:
-    """The same process goes on."""
+    """Hand the process over to the next turn."""
     to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
     to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
     to.approvals = process.approvals
 
 
 def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.process_started = True
-        ledger.held.pid = event["pid"]
+    if ledger.active_turn:
+        ledger.active_turn.process_started = True
+        ledger.active_turn.pid = event["pid"]
 
 
 def _process_exited(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -348,8 +357,8 @@ def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        ledger.held.stderr_events += 1
+    if ledger.active_turn:
+        ledger.active_turn.stderr_events += 1
 
 
 def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -357,13 +366,13 @@ def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _approval_requested(ledger: Ledger, event: dict[str, Any]) -> None:
-    if ledger.held:
-        entry = {"seq": event["seq"], "tool_name": event["tool_name"], "at": event["ts"]}
-        ledger.held.approvals[event["approval_id"]] = entry
+    if ledger.active_turn:
+        entry = ApprovalEntry(seq=event["seq"], tool_name=event["tool_name"], at=event["ts"])
+        ledger.active_turn.approvals[event["approval_id"]] = entry
 
 
 def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
-    approval_id, turn = event["approval_id"], ledger.held
+    approval_id, turn = event["approval_id"], ledger.active_turn
     if turn is None or turn.approvals.pop(approval_id, None) is None:
         return
     if event["decision"] == "deny" and event.get("tool_name") and event["tool_name"] not in turn.denied:
@@ -382,7 +391,7 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     usage = Usage.model_validate(event.get("usage") or {})
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None
-        ledger.wall_s += lasted(over.began, event["ts"], over.paused_s)
+        ledger.wall_s += turn_duration(over.began, event["ts"], over.paused_s)
         if over.live and over.process_started and not over.process_exited:
             ledger.resting = Turn("")
             _hand_over(over, ledger.resting)
@@ -404,12 +413,21 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
         del ledger.ends[old]
 
 
+def turn_duration(began: str | None, ended: str, paused_s: float) -> float:
+    """Return the seconds between two times of the journal, without the suspends of the machine. At least 0."""
+    try:
+        gone = (datetime.fromisoformat(ended) - datetime.fromisoformat(began or ended)).total_seconds()
+    except (TypeError, ValueError):  # in a journal that somebody has edited
+        return 0.0
+    return max(0.0, gone - paused_s)
+
+
 def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
     if event.get("cost_usd") is None:
         ledger.unpriced += bool(usage.total_tokens)
         return
     ledger.cost_usd = whole_usd((ledger.cost_usd or 0.0) + event["cost_usd"])
-    if ledger.cost_source != "estimated":  # a sum is as sure as its less sure part
+    if ledger.cost_source != "estimated":  # an estimated part makes the sum an estimate
         ledger.cost_source = event.get("cost_source", "reported")
 
 
@@ -435,4 +453,4 @@ _HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {
 }
 
 FOLDED = frozenset(_HANDLERS)
-"""The event types whose fields the ledger reads; of all others it only keeps the place."""
+"""Types of events whose fields the ledger reads. Of all others it keeps only the place."""

@@ -42,7 +42,7 @@ class Spending(Struct):
         """Return the usage of all models together."""
         return sum(self.by_model.values(), Usage())
 
-    def see(self, event: dict[str, Any], model: str | None) -> None:
+    def add(self, event: dict[str, Any], model: str | None) -> None:
         """Fold an event of `SPENDING`; `model` is the session's."""
         parent = event.get("parent_tool_use_id") or ""
         if event["type"] == "message_start":
@@ -50,11 +50,11 @@ class Spending(Struct):
                 self.speaking[parent] = event["model"]
             return
         model = self.speaking.pop(parent, None) or model or ""
-        if not (told := event.get("usage")):
+        if not (usage := event.get("usage")):
             return
         if model not in self.spent and len(self.spent) >= MODELS_A_TURN:
             model = ""
         counts = self.spent.setdefault(model, {})
         for name in COUNTS:
-            if (count := told.get(name)) is not None:
+            if (count := usage.get(name)) is not None:
                 counts[name] = counts.get(name, 0) + count

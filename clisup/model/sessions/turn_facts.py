@@ -69,7 +69,7 @@ class TurnBook:
         self.found: TurnFacts | None = None
         self.seen: set[str] = set()
 
-    def take(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:
         """Fold one record."""
         event, memo = record.event, record.memo or {}
         if event is not None and event["type"] == "turn_started":

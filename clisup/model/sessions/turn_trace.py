@@ -47,7 +47,7 @@ class TurnTraces:
     def __init__(self) -> None:
         self._turns: dict[str, TurnTrace] = {}
 
-    def take(self, event: Mapping[str, Any]) -> None:
+    def apply(self, event: Mapping[str, Any]) -> None:
         """Fold one event of `WATCHED`; others change nothing."""
         turn_id = str(event.get("turn_id"))
         if event["type"] == "turn_started":

@@ -23,7 +23,7 @@ def asked(here: QwenLab) -> str:
 def test_an_image_is_refused_before_the_prompt_is_accepted(lab: Start) -> None:
     here = lab("text")
     session = here.open()
-    with pytest.raises(ClisupError, match="takes none in its prompts") as refused:
+    with pytest.raises(ClisupError, match="takes no images in its prompts") as refused:
         here.turn([text("What is this?"), image()], session=session)
     assert refused.value.kind == "unsupported"
     assert here.events(session, "prompt_accepted") == [] == here.api.requests

@@ -1,34 +1,34 @@
-"""What the end of a run means: the exit in the journal, the turn's verdict, or the word that the turn needs another run."""
+"""End of a run: the exit in the journal, then the turn's end, or the decision that the turn needs another run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
-from clisup.daemon.sessions.cli_session import NativeSession
-from clisup.daemon.sessions.concurrent_writers import mark_of
+from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.runs.run import Run
+from clisup.daemon.sessions.cli_session import CliSession
+from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.sessions.turn_recorder import carry
+from clisup.daemon.sessions.turn_ends import TurnEnds
+from clisup.daemon.sessions.turn_recorder import carried_totals
 from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnEnding, TurnState
 from clisup.model.verdict import ExitRecord, because, conclude, ended_by
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import ends_text
 
-if TYPE_CHECKING:
-    from clisup.daemon.runs.run import Run
-    from clisup.daemon.sessions.session import Session
-
-__all__ = ["Closer", "Correction"]
+__all__ = ["Correction", "RunCloser"]
 
 Correction = str
-"""Why a turn needs another run: "resume" or "fresh" (how to name the native session then), or "again"."""
+"""Reason for another run of a turn: "resume" or "fresh" (how to name the native session), or "again"."""
 
 _CORRECTIONS: dict[Correction, Notice] = {
     "resume": Notice(
@@ -46,35 +46,36 @@ _CORRECTIONS: dict[Correction, Notice] = {
 }
 
 
-class Closer:
+class RunCloser:
     """Closes the runs of one session."""
 
-    def __init__(self, session: Session, native: NativeSession) -> None:
-        self._session = session
-        self._adapter = session.backend.adapter
-        self._native = native
-        self._storage = session.services.storage
+    def __init__(self, context: SessionContext, cli: CliSession, approvals: ApprovalQueue, ends: TurnEnds) -> None:
+        self._context = context
+        self._cli = cli
+        self._approvals = approvals
+        self._ends = ends
 
     async def close(
         self, run: Run, record: ExitRecord, run_dir: RunDir, *, mode: str | None, lap_s: float
     ) -> Correction | None:
-        """Journal what there is to say of a run that is over. Gives the correction where its turn needs another run.
+        """Journal the end of a run and of its turn. Return the correction if the turn needs another run.
 
-        `mode` is how the run named the native session where a first try was wrong; `lap_s` is for a turn that began later
-        than its run. Between two turns of a live process there is only the exit to tell.
+        `mode` is the correction that the run was started with. `lap_s` is the duration of a turn that began later than
+        its run. Between two turns of a live process there is only the exit to journal.
         """
-        self._session.services.drift.add(self._adapter.kind, run.frames, self._session.backend.version)
+        context = self._context
+        context.services.drift.add(context.backend.adapter.kind, run.frames, context.backend.version)
         run_dir.drop_scratch()
         run_dir.drop_all_said()
-        record = _with_cgroup(record, (await self._storage.surely(run_dir.intent)).get("cgroup"))
-        turn = self._session.ledger.held
+        record = _with_cgroup(record, (await context.services.storage.with_retry(run_dir.intent)).get("cgroup"))
+        turn = context.ledger.active_turn
         if turn is None:
             return None
         if not turn.process_exited:
-            mark = await trio.to_thread.run_sync(mark_of, self._session)
+            mark = await trio.to_thread.run_sync(self._cli.mark)
             item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
-            await self._session.recorder.record_surely(lambda: self._session.approvals.and_gone(item))
-        self._session.approvals.over()
+            await context.recorder.record_surely(lambda: self._approvals.closed_with(item))
+        self._approvals.refuse_answers()
         if not turn.id:
             return None
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)
@@ -82,14 +83,14 @@ class Closer:
     async def _conclude(
         self, turn: Turn, run: Run, record: ExitRecord, run_dir: RunDir, mode: str | None, lap_s: float
     ) -> Correction | None:
-        session = self._session
-        end = RunEnd(record.exit_code, record.signal, session.redact(ends_text(run_dir.err)))
+        context, adapter = self._context, self._context.backend.adapter
+        end = RunEnd(record.exit_code, record.signal, context.redact(ends_text(run_dir.err)))
         own_time = record.duration_s is not None and turn.origin == "prompt" and not run.used_before
         done = conclude(
             terminal=run.terminal,
             record=record,
             ending=turn.ending,
-            explained=self._adapter.explain_exit(end),
+            explained=adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
         if done.error is not None and done.error.kind == "idle_timeout":
@@ -99,49 +100,51 @@ class Closer:
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
         if correction is not None:
-            await session.recorder.record_surely(lambda: [Item(_CORRECTIONS[correction], turn.id)])
+            await context.recorder.record_surely(lambda: [Item(_CORRECTIONS[correction], turn.id)])
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
-            evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
+            evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
             done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
         lost = done.error is not None and done.error.kind == "session_not_found"
-        memo = carry(session, run.terminal, answered=turn.answered) | ({"native_lost": True} if lost else {})
+        memo = carried_totals(context, run.terminal, answered=turn.answered) | (
+            TurnState(native_lost=True) if lost else TurnState()
+        )
         failpoint("end.before")
-        await session.recorder.record_surely(lambda: [session.completion(done, memo)])
+        await context.recorder.record_surely(lambda: [self._ends.completion(done, memo)])
         failpoint("end.after")
         return None
 
     def _because(self, silence: TurnError, end: RunEnd, turn: Turn, run_dir: RunDir) -> TurnError:
-        """The failure of the request that the CLI was repeating, where its files tell of one. Blocks."""
-        transcript = self._native.last_words(turn, run_dir)
-        failure = self._adapter.repeated(end, transcript, answered=turn.answered)
+        """Return the failure of the request that the CLI was repeating, if its files report one. Blocks."""
+        transcript = self._cli.last_words(turn, run_dir)
+        failure = self._context.backend.adapter.repeated(end, transcript, answered=turn.answered)
         if failure is None:
             return silence
-        return because(silence, failure.model_copy(update={"message": self._session.redact(failure.message)}))
+        return because(silence, failure.model_copy(update={"message": self._context.redact(failure.message)}))
 
     def _correction(self, done: TurnCompleted, end: RunEnd, mode: str | None) -> Correction | None:
-        """Another run can help only where this one did nothing: it was refused for the way it named the native session."""
+        """Return the correction for a run that did nothing because of the way it named the native session."""
         if mode is not None or done.outcome != "failed" or done.error is None:
             return None
-        wanted = self._adapter.recovery(done.error) or self._adapter.recovery(end)
-        ledger, spec = self._session.ledger, self._session.spec
+        wanted = self._context.backend.adapter.recovery(done.error) or self._context.backend.adapter.recovery(end)
+        ledger, spec = self._context.ledger, self._context.spec
         if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
-            return None  # there was a history, and it is gone: the client has to know
+            return None  # the history is gone: the client has to know
         return wanted
 
     async def _was_not_taken(self, turn: Turn, run: Run, run_dir: RunDir) -> bool:
-        """A process that was kept from an earlier turn may go in the very moment of the next prompt.
+        """Tell whether a live process exited just before it could take the turn's prompt.
 
-        It said nothing of this one, nobody had asked for its end, and its transcript does not hold the prompt.
+        It printed nothing for this turn, nobody ended it, and its transcript does not hold the prompt.
         """
         if not run.used_before or run.spoke or turn.origin != "prompt" or turn.ending is not None:
             return False
-        evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
+        evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
         return bool(evidence["transcript"] == "prompt_not_found")
 
 
 def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
-    """The kernel's word on memory, and the end of the run's cgroup (one that still holds kept processes stays)."""
+    """Note a kill for lack of memory, and remove the run's cgroup, unless it still holds kept processes."""
     if cgroup is None:
         return record
     starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
@@ -149,12 +152,12 @@ def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
     return replace(record, reason="oom") if starved else record
 
 
-def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> ProcessExited:
-    actor = (ending or {}).get("actor")
+def _process_exited(record: ExitRecord, ending: TurnEnding | None) -> ProcessExited:
+    actor = ending.get("actor") if ending else None
     return ProcessExited(
         exit_code=record.exit_code,
         signal=record.signal,
-        ended_by=ended_by(record, (ending or {}).get("asked")),
+        ended_by=ended_by(record, ending.get("asked") if ending else None),
         actor=Actor.model_validate(actor) if actor else None,
         survivors=_named(record.survivors),
         kept=_named(record.kept) or None,
@@ -168,5 +171,5 @@ def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> Proces
 
 
 def _named(processes: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """What clients learn of a process: never its command line."""
+    """Return what clients may know of processes: never their command lines."""
     return tuple({"pid": process.get("pid"), "comm": process.get("comm")} for process in processes)

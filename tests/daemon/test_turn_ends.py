@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from clisup.daemon.limits.rate_limit_gate import Gate
 from clisup.daemon.sessions.recorder import Item
+from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.model.events import TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
 from tests.daemon.recorder_in_memory import MemoryJournal, recorder_in_memory
@@ -23,7 +23,7 @@ class Disk:
     def __init__(self) -> None:
         self.meanwhile: Any = lambda: None
 
-    async def surely(self, action: Any) -> None:
+    async def with_retry(self, action: Any) -> None:
         self.meanwhile()
         action()
 
@@ -40,13 +40,12 @@ def test_a_queued_turn_that_a_client_takes_back_meanwhile_is_not_ended_again(tak
             recorder=recorder,
             ledger=recorder.ledger,
             dir=SimpleNamespace(drop_prompt=lambda _turn_id: None),
-            completion=lambda done, memo, turn_id: Item(done, turn_id, memo=memo or None),
         )
-        gate = Gate.__new__(Gate)
-        gate._session = cast("Any", session)
+        ends = TurnEnds(cast("Any", session), *[cast("Any", None)] * 3)
+        ends.completion = lambda done, memo, *, turn_id=None: Item(done, turn_id, memo=memo or None)  # type: ignore[method-assign]
         if taken_back:
-            disk.meanwhile = lambda: recorder._record([session.completion(DONE, {}, turn_id="t1")])
-        await gate.end(turn, DONE)
+            disk.meanwhile = lambda: recorder._record([Item(DONE, "t1")])
+        await ends.end_queued(turn, DONE)
 
     trio.run(main)
     assert len([line for line in journal.lines if b'"turn_completed"' in line]) == 1

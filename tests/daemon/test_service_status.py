@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from harness import Harness, until
 
-from clisup.daemon.service_status import Announcer, Vitals, status_line
+from clisup.daemon.service_status import ServiceStatus, VitalTasks, status_line
 from clisup.errors import ClisupError
 from clisup.host.systemd.notify import Notifier
 
@@ -140,10 +140,10 @@ class Told(Notifier):
 
 
 async def test_a_task_that_has_ended_is_the_end_of_the_signs_of_life() -> None:
-    told, vitals, end = Told(), Vitals(), trio.Event()
+    told, vitals, end = Told(), VitalTasks(), trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(vitals.keep, "serve", end.wait)
-        nursery.start_soon(Announcer(told, vitals, lambda: ("ready", "x")).run)
+        nursery.start_soon(ServiceStatus(told, vitals, lambda: ("ready", "x")).run)
         while told.lives < 3:
             await trio.sleep(0.01)
         end.set()
@@ -157,7 +157,7 @@ async def test_a_task_that_has_ended_is_the_end_of_the_signs_of_life() -> None:
 
 
 async def test_a_task_that_fails_is_no_sign_of_life_either() -> None:
-    vitals = Vitals()
+    vitals = VitalTasks()
 
     async def fail() -> None:
         raise OSError("no more")
@@ -170,5 +170,5 @@ async def test_a_task_that_fails_is_no_sign_of_life_either() -> None:
 async def test_that_it_is_ready_is_said_until_the_manager_has_taken_it() -> None:
     told = Told()
     with trio.fail_after(30):
-        await Announcer(told, Vitals(), lambda: ("ready", "x")).ready()
+        await ServiceStatus(told, VitalTasks(), lambda: ("ready", "x")).ready()
     assert told.refusals < 0

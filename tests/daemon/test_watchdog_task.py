@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ import trio
 
 from clisup.config.model import LimitsConfig
 from clisup.daemon.runs import watchdog as guard_module
-from clisup.daemon.runs.watchdog import Guard
+from clisup.daemon.runs.watchdog import WatchdogTask
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence
 from clisup.model.events import EventBase, ToolResult, ToolUse, WatchdogNotice
@@ -20,25 +21,25 @@ from clisup.policy.watchdog import Ladder, PhaseTracker, TurnTimeouts
 LIMIT_S = 20.0
 
 
-class Leash:
+class KeeperLink:
     """A keeper that nobody has ordered anything yet."""
 
     keeper_pid = 1
-    press_at: float | None = None
+    send_end_at: float | None = None
     ladder: Ladder = []
 
     def __init__(self) -> None:
         self.ending = self.unkillable = False
         self.pressed = trio.Event()
 
-    async def press(self) -> None:
+    async def send_end(self) -> None:
         self.pressed.set()
 
 
 class Run:
-    cli_pid = None
+    turn = SimpleNamespace(pid=None)
 
-    def __init__(self, leash: Leash) -> None:
+    def __init__(self, leash: KeeperLink) -> None:
         self.leash = leash
         self.ends: list[str] = []
         self.ended = trio.Event()
@@ -60,16 +61,22 @@ class Run:
     def retire(self, reason: str) -> None: ...
 
 
+def guard_of(run: Run, tracker: PhaseTracker, timeouts: TurnTimeouts) -> WatchdogTask:
+    fake = cast("Any", run)
+    return WatchdogTask(fake, cast("Any", run.leash), fake, tracker, timeouts, LimitsConfig(),
+                        note=run.note, has_unread=run.unread, read=run.grew)  # fmt: skip
+
+
 class Scene:
     """A tool that is silent beyond its limit, and the look before its end under way: `meanwhile`, then the look goes on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, timeouts: TurnTimeouts) -> None:
-        self.leash, self.tracker = Leash(), PhaseTracker()
+        self.leash, self.tracker = KeeperLink(), PhaseTracker()
         self.run = Run(self.leash)
         self.tracker.see(ToolUse(tool_use_id="x", name="Bash", input={}))
         self._looking, self._go_on = trio.Event(), threading.Event()
         self._due = clock.monotonic() + timeouts.tool_idle
-        self.guard = Guard(self.run, cast("Any", self.leash), self.tracker, timeouts, LimitsConfig())
+        self.guard = guard_of(self.run, self.tracker, timeouts)
         self.guard.phase_changed()
         monkeypatch.setattr(guard_module, "look", self._look)
 
@@ -119,8 +126,8 @@ async def test_a_run_that_is_being_ended_is_not_hastened_by_a_look_that_began_be
 
 
 def test_why_a_run_is_still_alive_names_a_keeper_that_no_signal_ends() -> None:
-    leash = Leash()
-    guard = Guard(Run(leash), cast("Any", leash), PhaseTracker(), TurnTimeouts(), LimitsConfig())
+    leash = KeeperLink()
+    guard = guard_of(Run(leash), PhaseTracker(), TurnTimeouts())
     leash.ending = True
     assert guard.describe()["next"] == "the run is being ended"
     leash.unkillable = True

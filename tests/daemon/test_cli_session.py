@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from clisup.backends.base import Capabilities
-from clisup.daemon.sessions.cli_session import NativeSession
+from clisup.daemon.sessions.cli_session import CliSession
 
 ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 
 
-def native(can: Capabilities, *, told: str | None = None, completed: int = 0) -> NativeSession:
+def native(can: Capabilities, *, told: str | None = None, completed: int = 0) -> CliSession:
     adapter = SimpleNamespace(capabilities=can, transcript_pattern=lambda *_: None)
     backend = SimpleNamespace(adapter=adapter, environment=lambda **_: ({}, None))
     session = SimpleNamespace(
@@ -24,7 +24,7 @@ def native(can: Capabilities, *, told: str | None = None, completed: int = 0) ->
         spec=SimpleNamespace(resume_native_id=None),
         dir=SimpleNamespace(secrets=dict),
     )
-    return NativeSession(cast("Any", session))
+    return CliSession(cast("Any", session))
 
 
 @pytest.mark.parametrize(

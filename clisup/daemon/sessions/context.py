@@ -1,0 +1,224 @@
+"""State of one session that all its parts share: what it was opened with, its journal, its process, its lifecycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+import trio
+from msgspec.structs import replace
+
+from clisup.config.session_spec import SessionSpec
+from clisup.daemon.backends import Backend
+from clisup.daemon.ops.metrics import Meter
+from clisup.daemon.runs.run import Run
+from clisup.daemon.services import Services
+from clisup.daemon.sessions.recorder import Recorder
+from clisup.errors import UsageError, WorldError
+from clisup.host.locks import lock_holder
+from clisup.host.log import LOG
+from clisup.model.lifecycle import Cause, SessionState, advance
+from clisup.model.sessions.ledger import Ledger
+from clisup.policy.watchdog import TurnTimeouts
+from clisup.store.journal_store import JournalStore
+from clisup.store.session_dir import SessionDir
+
+__all__ = ["Notification", "SessionContext"]
+
+
+class Notification:
+    """Wake the one task that checks for work, waits, and checks again.
+
+    A `notify` between a check and the wait after it ends that wait. The check sees what came before `clear`.
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def clear(self) -> None:
+        """Forget earlier notifications: a check begins."""
+        self._event = trio.Event()
+
+    def notify(self) -> None:
+        """End the wait."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for a notification since the last `clear`."""
+        await self._event.wait()
+
+
+class SessionContext:
+    """Shared state of one session.
+
+    `run` is the session's process while there is one. `starting` is the turn that is being started, before its
+    `turn_started`. A session that is `closing` accepts no prompt, one that is `draining` starts no turn, and one that
+    is `detached` leaves its running turn to the next daemon.
+    """
+
+    def __init__(self, spec: SessionSpec, backend: Backend, services: Services, nursery: trio.Nursery) -> None:
+        self.id = spec.session_id
+        self.spec = spec
+        self.backend = backend
+        self.services = services
+        self.nursery = nursery
+        self.dir = SessionDir(services.state_dir, self.id)
+        config = services.config.daemon
+        store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
+        self.recorder = Recorder(
+            self.dir,
+            store,
+            services.storage,
+            max_keys=config.retention.keys,
+            everywhere=services.everywhere,
+            at_ends=services.at_ends,
+            meter=Meter(services.metrics, spec.backend),
+            shelf=services.shelf,
+        )
+        self.request_env: Mapping[str, str] = self.dir.secrets() if spec.env_names else {}
+        self.redact = backend.plain
+        self.timeouts = self._timeouts()
+        self.state = SessionState.IDLE
+        self.work = Notification()  # for the session's own task
+        self.run: Run | None = None
+        self.starting: str | None = None
+        self.closing = False
+        self.draining = False
+        self.detached = False
+        self._last_turn = 0
+
+    # -- what it was opened with -------------------------------------------------------------------------------------
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Redact these values from the journal and the log."""
+        hidden = list(secrets)
+        self.redact = self.backend.redactor(hidden) if hidden else self.backend.plain
+        LOG.hide_brought(self.id, hidden)
+
+    def change_backend(self, backend: Backend) -> None:
+        """Use another configuration of the backend. Earlier secrets stay redacted."""
+        self.backend = backend
+        self.timeouts = self._timeouts()
+        self.redact = self.redact.also(backend.plain)
+
+    def _timeouts(self) -> TurnTimeouts:
+        """Return the timers of the session's turns: its own, else those of its backend."""
+        if not self.spec.timeouts:
+            return self.backend.timeouts
+        merged = self.spec.merged_timeouts(self.backend.config.timeouts)
+        return replace(merged, resting=self.backend.timeouts.resting)
+
+    @property
+    def live_mode(self) -> bool:
+        """Tell whether one process serves all turns."""
+        return (self.spec.mode or self.backend.mode) == "live"
+
+    def setting(self, name: str) -> str | None:
+        """Return the model or permission mode: as a client has changed it, or as opened."""
+        changed: str | None = self.ledger.settings.get(name) or getattr(self.spec, name)
+        return changed
+
+    @property
+    def native_id(self) -> str:
+        """Return the CLI's own id of this session, as far as it is known. The next turn writes to it."""
+        known = self.ledger.native_session_id or self.spec.resume_native_id
+        return known or self.backend.adapter.capabilities.native_id_prefix + self.id
+
+    # -- turns and the process ---------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.recorder.ledger
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a turn is running or queued."""
+        return self.ledger.current is not None or bool(self.ledger.queue)
+
+    @property
+    def live_run(self) -> Run | None:
+        """Return the live process, or None."""
+        return self.run if self.run is not None and self.run.live else None
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """Return the turn that is running or being started."""
+        return self.ledger.current.id if self.ledger.current is not None else self.starting
+
+    def next_turn_id(self) -> str:
+        """Reserve the id of a new turn. The CLI may begin a turn before this one's prompt is journaled."""
+        self._last_turn = max(self._last_turn, self.ledger.turns) + 1
+        return f"t{self._last_turn}"
+
+    def advance(self, cause: Cause) -> None:
+        """Move to the next state of the lifecycle table."""
+        self.state = advance(self.state, cause)
+
+    def keeper_pid(self) -> int | None:
+        """Return the pid of the keeper, from its hello or its start record.
+
+        If the disk cannot be read, ask the keeper's lock. Clients must not be shut out, nor the CLI's tools let in.
+        """
+        if self.run is not None and self.run.keeper_pid is not None:
+            return self.run.keeper_pid
+        if (turn := self.ledger.active_turn) is None:
+            return None
+        run_dir = self.dir.run(turn.run)
+        try:
+            record = run_dir.start_record()  # written before the fork
+        except WorldError:
+            with suppress(OSError):
+                return lock_holder(run_dir.lock)
+            return None
+        return record.get("keeper_pid") if record else None
+
+    async def finished(self, turn_id: str) -> int:
+        """Wait for the end of the turn, and return the seq of its turn_completed.
+
+        Raises `UsageError(turn_not_found)`. Raises `WorldError(shutting_down)` if the daemon stops first.
+        """
+        while True:
+            news = self.recorder.news
+            if (seq := self.ledger.ends.get(turn_id)) is not None:
+                return seq
+            if self.ledger.turn(turn_id) is None:
+                raise UsageError(
+                    f"turn {turn_id} not found in session {self.id}", kind="turn_not_found", hint="see clisup logs"
+                )
+            if self.detached:
+                raise WorldError(
+                    f"cannot wait for turn {turn_id} any longer: the daemon is stopping",
+                    kind="shutting_down",
+                    hint="the turn continues or stays queued: ask again after the restart, with the prompt's key",
+                )
+            await news.wait()
+
+    # -- the journal and the session's task --------------------------------------------------------------------------
+
+    def notify(self) -> None:
+        """Let the session's task check for work."""
+        self.work.notify()
+
+    async def sync(self, then: Callable[[], None] | None = None) -> None:
+        """Make the journal durable, if the configuration asks for that, then call `then`."""
+        if self.services.config.daemon.fsync == "turn":
+            await self.recorder.sync(then)
+        elif then is not None:
+            then()
+
+    def check_open(self) -> None:
+        """Raise `UsageError(session_closed)` or `WorldError(shutting_down)` if the session accepts no prompt."""
+        if self.state is SessionState.CLOSED or self.closing:
+            raise UsageError(
+                f"session {self.id} is closed, so it accepts no prompt",
+                kind="session_closed",
+                hint="open a new session",
+            )
+        if self.draining:
+            raise WorldError(
+                "the daemon is stopping, so it accepts no prompt",
+                kind="shutting_down",
+                hint="try again after its restart",
+            )

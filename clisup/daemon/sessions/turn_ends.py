@@ -1,0 +1,119 @@
+"""Ends of turns: each turn has one `turn_completed`, whichever way it ends."""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.limits.budgets import Budgets
+from clisup.daemon.limits.rate_limit_gate import RateLimitGate
+from clisup.daemon.ops.leftovers import end_run
+from clisup.daemon.sessions.context import SessionContext
+from clisup.daemon.sessions.recorder import Item
+from clisup.errors import WorldError
+from clisup.host import clock
+from clisup.model.events import EventBase, TurnCompleted
+from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.turn_state import TurnState
+from clisup.policy.rate_limit import with_wait
+from clisup.policy.spill import Blob
+
+__all__ = ["GIVE_UP_PAUSE_S", "TurnEnds"]
+
+GIVE_UP_PAUSE_S = 1.0
+"""Pause before the next try to end a turn that failed inside the daemon."""
+HEAD_CHARACTERS = 4096
+"""Characters of a long final text that stay in its event."""
+_log = structlog.get_logger()
+
+
+class TurnEnds:
+    """Makes and journals the ends of one session's turns."""
+
+    def __init__(
+        self, context: SessionContext, budgets: Budgets, gate: RateLimitGate, approvals: ApprovalQueue
+    ) -> None:
+        self._context = context
+        self._budgets = budgets
+        self._gate = gate
+        self._approvals = approvals
+
+    def observe(self, events: list[EventBase]) -> None:
+        """Tell the account and the budget of events that are about to be journaled."""
+        self._gate.account.observe(*events)
+        for event in events:
+            self._budgets.observe(event)
+
+    def completion(self, done: TurnCompleted, memo: TurnState, *, turn_id: str | None = None) -> Item:
+        """Return the end of a turn, ready for the journal.
+
+        Raises `WorldError(storage_failed)` if a long text cannot be stored.
+        """
+        current = self._context.ledger.current
+        turn_id = turn_id or (current.id if current else None)
+        turn = current if current and current.id == turn_id else None
+        done, memo = self._budgets.settled(done, memo, turn)
+        done = _with_denied(self._spilled(done, current.run if current else 0), turn)
+        self._gate.account.observe(done)
+        done = with_wait(done, self._gate.account.limit, clock.wall())
+        return Item(done, turn_id, memo=memo or None)
+
+    def _spilled(self, done: TurnCompleted, run: int) -> TurnCompleted:
+        """Move a final text over the inline limit into a blob."""
+        context = self._context
+        if len(done.text) <= context.backend.config.limits.inline_bytes:
+            return done
+        blob = Blob(f"blob-{run}-out-final.{context.ledger.turns}", done.text.encode())
+        with context.services.storage.watched():
+            context.dir.run(run).save_blob(blob.name, blob.data)
+        return done.model_copy(update={"text": done.text[:HEAD_CHARACTERS], "blob": blob.name})
+
+    async def end(self, turn_id: str, done: TurnCompleted) -> None:
+        """Journal the end of a turn that no run reports, after the ends of its open approvals."""
+        completed = lambda: self._approvals.closed_with(self.completion(done, TurnState(), turn_id=turn_id))  # noqa: E731
+        await self._context.recorder.record_surely(completed)
+        self._approvals.refuse_answers()
+
+    async def end_queued(self, turn: Turn, done: TurnCompleted) -> None:
+        """End a turn that has not begun, unless a client cancelled it while the disk refused the write."""
+        context = self._context
+
+        def items() -> list[Item]:
+            return (
+                [self.completion(done, TurnState(), turn_id=turn.id)]
+                if context.ledger.turn(turn.id) is not None
+                else []
+            )
+
+        await context.recorder.record_surely(items)
+        context.dir.drop_prompt(turn.id)
+
+    # -- faults of the daemon ----------------------------------------------------------------------------------------
+
+    async def give_up(self, error: Exception) -> None:
+        """End the running or next turn after a fault inside the daemon. Retry until that succeeds."""
+        while True:
+            try:
+                return await self._give_up(error)
+            except Exception:  # out of memory, for example
+                _log.exception("turn not ended inside the daemon", session=self._context.id, again_in_s=GIVE_UP_PAUSE_S)
+            await trio.sleep(GIVE_UP_PAUSE_S)
+
+    async def _give_up(self, error: Exception) -> None:
+        ledger = self._context.ledger
+        turn = ledger.current or (ledger.queue[0] if ledger.queue else None)
+        if turn is None:
+            return
+        if turn.run:  # nobody follows this run, and the next turn must not meet it on the same native session
+            await end_run(self._context.dir.run(turn.run))
+        message = "the daemon could not go on with this turn; its log says why"
+        failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
+        await self.end(turn.id, TurnCompleted.model_validate({"outcome": "failed", "error": failure}))
+
+
+def _with_denied(done: TurnCompleted, turn: Turn | None) -> TurnCompleted:
+    """Add the tools that were denied during the turn: not every CLI reports them at the end."""
+    if turn is None or not turn.denied:
+        return done
+    return done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *turn.denied)))})
