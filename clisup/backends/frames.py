@@ -18,7 +18,7 @@ __all__ = [
     "too_deep",
 ]
 
-MAX_DEPTH = 200  # pydantic writes 255 levels and raises beyond; an event adds a few of its own
+MAX_DEPTH = 200  # some readers of JSON take few levels more; an event adds a few of its own
 EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""

@@ -6,7 +6,6 @@ import trio
 from pydantic import BaseModel
 
 from clisup.config.session_spec import SessionSpec
-from clisup.model import events as ev
 from clisup.policy.rate_limit import AccountLimit
 from clisup.wire import models as m
 
@@ -14,19 +13,13 @@ __all__ = ["build_models"]
 
 _MODELS: tuple[type[BaseModel], ...] = (
     m.PromptParams,
-    ev.Actor,
-    ev.PromptAccepted,
     m.PromptResult,
-    ev.TurnStarted,
-    ev.ProcessStarted,
     m.SessionNewParams,
     SessionSpec,
     AccountLimit,
     m.SessionNewResult,
     m.SubscribeParams,
     m.SubscribeResult,
-    ev.SessionInit,
-    ev.ProcessExited,
 )
 
 

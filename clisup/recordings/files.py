@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from clisup.backends.recording import Recording, parse_recording
 from clisup.backends.registry import kinds
 from clisup.errors import UsageError, WorldError
@@ -94,4 +96,4 @@ def _write(path: Path, data: bytes) -> None:
 
 def event_line(event: EventBase) -> str:
     """An event model as one line of JSON, without what is not known."""
-    return json.dumps(event.model_dump(mode="json", exclude_none=True), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(msgspec.to_builtins(event), ensure_ascii=False, separators=(",", ":"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from clisup.backends.recording import Recording, play
 from clisup.backends.registry import get_adapter
 from clisup.errors import ConfigurationError, UsageError
@@ -38,7 +40,7 @@ def replay(path: str, kind: str | None) -> list[Step]:
 
 
 def _step(at: float | None, event: EventBase) -> Step:
-    return Step(at, event.model_dump(mode="json", exclude_none=True), event_line(event))
+    return Step(at, msgspec.to_builtins(event), event_line(event))
 
 
 def _time(recording: Recording, end: int) -> float | None:

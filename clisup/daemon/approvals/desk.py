@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from clisup.backends.base import ApprovalAnswer
 from clisup.daemon.notification import Wake
@@ -331,7 +332,7 @@ def with_denied(done: TurnCompleted, turn_id: str | None, turn: Turn | None) -> 
     """A turn's end also names the tools that were asked for and not allowed: not every CLI tells them again."""
     if turn is None or turn.id != turn_id or not turn.denied:
         return done
-    return done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *turn.denied)))})
+    return replace(done, denied=tuple(dict.fromkeys((*done.denied, *turn.denied))))
 
 
 def _readable(event: ApprovalRequested) -> list[str]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.errors import WorldError
 from clisup.host import clock
@@ -63,7 +64,7 @@ def summary_of(session: Session) -> dict[str, Any]:
         "held": held.words() if ledger.queue and (held := session.gate.held()) else None,
         "approvals": len(session.approvals.open),
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
-        "tokens": ledger.usage.model_dump(),
+        "tokens": asdict(ledger.usage),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
         "budget": session.budgets.told(),

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clisup import __version__
 from clisup.config.session_spec import why_unreadable
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -219,7 +221,7 @@ def _row(stored: StoredSession, memory: dict[int, int]) -> dict[str, Any]:
         "held": None,
         "approvals": len(current.approvals) if current else 0,
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
-        "tokens": ledger.usage.model_dump(),
+        "tokens": asdict(ledger.usage),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
         "budget": told(limits_of(spec.budget, ledger.budget), used_of(ledger)),

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.model.events import StderrLine
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 class Recording(Protocol):
     """Where a batch goes."""
 
-    def record(self, entries: Sequence[Entry]) -> int:
+    def record(self, items: Sequence[Item]) -> int:
         """Journal all of them or none. Raises `WorldError(storage_failed)`."""
 
 
@@ -38,7 +38,7 @@ class Batch:
         self._dir = run_dir
         self._storage = storage
         self._on_blocked = on_blocked
-        self._entries: list[Entry] = []
+        self._items: list[Item] = []
         self.stderr_lines = 0  # that wait here
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
@@ -47,7 +47,7 @@ class Batch:
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """To be journaled with the next `store`."""
-        self._entries.append(item)
+        self._items.append(item)
         self.stderr_lines += type(item.event) is StderrLine
         for blob in blobs:
             small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
@@ -55,19 +55,18 @@ class Batch:
 
     def fold(self, item: Item, joined: Callable[[Item, Item], Item | None]) -> bool:
         """Put the item and the last one that waits here together; False where there is none, or they do not go together."""
-        last = self._entries[-1] if self._entries else None
-        if not isinstance(last, Item) or (both := joined(last, item)) is None:
+        if not self._items or (both := joined(self._items[-1], item)) is None:
             return False
-        self._entries[-1] = both
+        self._items[-1] = both
         return True
 
-    def extend(self, entries: Sequence[Entry]) -> None:
-        """The same for entries that have no blobs."""
-        self._entries += entries
+    def extend(self, items: Sequence[Item]) -> None:
+        """Add items of stdout that have no blobs."""
+        self._items += items
 
     async def store(self) -> None:
         """Journal the batch."""
-        while self._entries:
+        while self._items:
             if self._long:
                 await self._write_long()
             await self.surely(self.store_now)
@@ -96,8 +95,8 @@ class Batch:
             with self._storage.watched():
                 for blob in self._blobs:
                     self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._entries)
-        self._entries, self.stderr_lines = [], 0
+        self._sink.record(self._items)
+        self._items, self.stderr_lines = [], 0
         self._blobs = []
 
     async def surely(self, action: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -94,7 +95,7 @@ class Closer:
         )
         if done.error is not None and done.error.kind == "idle_timeout":
             error = await trio.to_thread.run_sync(self._because, done.error, end, turn, run_dir)
-            done = done.model_copy(update={"error": error})
+            done = replace(done, error=error)
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
@@ -103,7 +104,7 @@ class Closer:
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
             evidence = await trio.to_thread.run_sync(self._native.evidence, turn, run_dir)
-            done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
+            done = replace(done, delivery="uncertain", evidence=evidence)
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = carry(session, run.terminal, answered=turn.answered) | ({"native_lost": True} if lost else {})
         failpoint("end.before")
@@ -117,7 +118,7 @@ class Closer:
         failure = self._adapter.repeated(end, transcript, answered=turn.answered)
         if failure is None:
             return silence
-        return because(silence, failure.model_copy(update={"message": self._session.redact(failure.message)}))
+        return because(silence, replace(failure, message=self._session.redact(failure.message)))
 
     def _correction(self, done: TurnCompleted, end: RunEnd, mode: str | None) -> Correction | None:
         """Another run can help only where this one did nothing: it was refused for the way it named the native session."""
@@ -155,7 +156,7 @@ def _process_exited(record: ExitRecord, ending: dict[str, Any] | None) -> Proces
         exit_code=record.exit_code,
         signal=record.signal,
         ended_by=ended_by(record, (ending or {}).get("asked")),
-        actor=Actor.model_validate(actor) if actor else None,
+        actor=msgspec.convert(actor, Actor) if actor else None,
         survivors=_named(record.survivors),
         kept=_named(record.kept) or None,
         left=_named(record.left) or None,

@@ -47,5 +47,5 @@ def _joined(first: Item, then: Item) -> Item | None:
     if (first.turn_id, begin.run, begin.spool) != (then.turn_id, end.run, end.spool):
         return None
     blob = raw_name(end.run, end.spool, Line(begin.start, end.end, b""))
-    whole = {"bytes": one.bytes + two.bytes, "lines": (one.lines or 1) + 1, "blob": blob}
-    return replace(first, event=one.model_copy(update=whole), src=replace(end, start=begin.start))
+    whole = replace(one, bytes=one.bytes + two.bytes, lines=(one.lines or 1) + 1, blob=blob)
+    return replace(first, event=whole, src=replace(end, start=begin.start))

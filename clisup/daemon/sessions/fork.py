@@ -11,6 +11,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 from msgspec import Struct
 
@@ -103,7 +104,7 @@ async def make_fork(
             "budget": source.budgets.limits,  # the same one, of which nothing is used yet
             "resume_native_id": native_id,
             "seeded": None,
-            "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),
+            "forked_from": {name: value for name, value in msgspec.to_builtins(forked).items() if name != "type"},
         }
     )
     with source.services.storage.watched():

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from clisup.backends.seeds import Seed, SeedRules
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
@@ -64,7 +66,8 @@ class Seeding:
     def spec_of(self, spec: SessionSpec) -> SessionSpec:
         """The spec of a session that is told of its transcript."""
         told = SessionSeeded(messages=len(self._history), native_session_id=self._native, actor=self._actor)
-        fields: dict[str, Any] = told.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+        fields: dict[str, Any] = msgspec.to_builtins(told)
+        del fields["type"]
         return spec.model_copy(update={"resume_native_id": self._native, "seeded": fields})
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
@@ -211,7 +212,7 @@ class PromptDesk:
 
 def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> dict[str, Any]:
     """A prompt as it lies on disk until its turn is over."""
-    stored: dict[str, Any] = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+    stored: dict[str, Any] = {"text": params.text, "expand": params.expand, "actor": asdict(actor)}
     stored["when_limited"] = params.when_limited
     if command:
         stored["command"] = True

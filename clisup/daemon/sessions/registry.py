@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 import trio
 
@@ -454,9 +455,9 @@ def _tell_origin(session: Session) -> None:
     """The first event says what it is a fork of, or begins with, also where a daemon before this one died before it could."""
     spec = session.spec
     if spec.forked_from is not None and session.recorder.next_seq == 1:
-        session.recorder.record([Item(SessionForked.model_validate(spec.forked_from))])
+        session.recorder.record([Item(msgspec.convert(spec.forked_from, SessionForked))])
     elif spec.seeded is not None and session.recorder.next_seq == 1:
-        session.recorder.record([Item(SessionSeeded.model_validate(spec.seeded))])
+        session.recorder.record([Item(msgspec.convert(spec.seeded, SessionSeeded))])
 
 
 def _digest(session_id: str, params: SessionNewParams) -> str:

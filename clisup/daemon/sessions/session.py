@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 import trio
+from msgspec.structs import asdict, replace
 
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.approvals.desk import ApprovalDesk, with_denied
@@ -191,7 +192,7 @@ class Session:
         blob = Blob(f"blob-{run}-out-final.{self.ledger.turns}", done.text.encode())
         with self.services.storage.watched():
             self.dir.run(run).save_blob(blob.name, blob.data)
-        return done.model_copy(update={"text": done.text[:4096], "blob": blob.name})
+        return replace(done, text=done.text[:4096], blob=blob.name)
 
     # -- the session's task ------------------------------------------------------------------------------------------
 
@@ -300,8 +301,8 @@ class Session:
         if turn.run:  # nobody follows it any more, and the next turn must not meet it on the same native session
             await end_run(self.dir.run(turn.run))
         message = "the daemon could not go on with this turn; its log says why"
-        failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
-        done = TurnCompleted.model_validate({"outcome": "failed", "error": failure})
+        failure = TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
+        done = TurnCompleted(outcome="failed", error=failure)
         await self.end_turn(turn.id, done)
 
     async def end_turn(self, turn_id: str, done: TurnCompleted) -> None:
@@ -374,14 +375,14 @@ class Session:
         if turn is self.ledger.current:
             self.end_current("client", mode, actor)
         elif self._runner is not None and self._runner.starting == turn.id:
-            self._runner.take_back("client", mode, actor=actor.model_dump())
+            self._runner.take_back("client", mode, actor=asdict(actor))
         else:
             self.drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
     def end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
         """End the turn that runs, or is just being started: its end is still to come."""
-        why = {"actor": actor.model_dump()} if actor else {}
+        why = {"actor": asdict(actor)} if actor else {}
         if self.run is not None:
             self.run.end(reason, ladder_for(mode, self.timeouts), **why)
         elif self._runner is not None:

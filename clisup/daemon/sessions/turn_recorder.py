@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 
 from clisup.backends.base import Background, Carried, background_of
-from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.sessions.recorder import Item
 from clisup.host import clock
-from clisup.model.events import Actor, ApprovalRequested, TurnError, TurnStarted
+from clisup.model.events import Actor, ApprovalRequested, ContentDelta, TurnError, TurnStarted
 from clisup.model.lifecycle import Cause
 from clisup.model.sessions.ledger import Turn
 from clisup.model.terminal import Terminal
@@ -48,16 +49,16 @@ class TurnSink:
         nothing_yet = 0.0 if self._session.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
-        usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
+        usage = unused if ledger.usage_total is None else msgspec.convert(ledger.usage_total, Usage)
         return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background))
 
-    def record(self, entries: Sequence[Entry]) -> int:
-        """Journal them. Raises `WorldError(storage_failed)`."""
-        events = [entry.event for entry in entries if isinstance(entry, Item)]
+    def record(self, items: Sequence[Item]) -> int:
+        """Journal the items. Raises `WorldError(storage_failed)`."""
+        events = [item.event for item in items if type(item.event) is not ContentDelta]
         self._session.gate.account.see(*events)
         for event in events:
             self._session.budgets.see(event)
-        seq = self._session.recorder.record(entries)
+        seq = self._session.recorder.record(items)
         self._session.services.opened.settle(self._session)  # the CLI may have told its native id
         return seq
 
@@ -78,7 +79,7 @@ class TurnSink:
     def give_up(self, ending: Mapping[str, Any]) -> list[Item]:
         """The turn is being ended, and nobody's word is waited for any longer: what to journal."""
         actor = ending.get("actor")
-        return self._session.approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
+        return self._session.approvals.cancelled("end", msgspec.convert(actor, Actor) if actor else None)
 
     async def attend(self, run: Run) -> None:
         """Decide what the run's CLI asks, and hold it to the session's budget, until cancelled."""
@@ -139,9 +140,9 @@ def carry(session: Session, terminal: Terminal | None, *, answered: bool) -> dic
     if terminal is not None and terminal.cost_total_usd is not None:
         carried["cost_total_usd"] = terminal.cost_total_usd
     if terminal is not None and terminal.usage_total is not None:
-        carried["usage_total"] = terminal.usage_total.model_dump(exclude_none=True)
+        carried["usage_total"] = msgspec.to_builtins(terminal.usage_total)
     elif answered and session.backend.adapter.capabilities.running_usage:
-        carried["usage_total"] = Usage().model_dump(exclude_none=True)
+        carried["usage_total"] = msgspec.to_builtins(Usage())
     return carried
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
@@ -200,7 +201,7 @@ class Ledger(Struct):
         plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             **plain,
-            "usage": self.usage.model_dump(exclude_none=True),
+            "usage": msgspec.to_builtins(self.usage),
             "current": _turn_out(self.current) if self.current else None,
             "resting": _turn_out(self.resting) if self.resting else None,
             "queue": [_turn_out(turn) for turn in self.queue],
@@ -211,7 +212,7 @@ class Ledger(Struct):
         for name in _PLAIN:
             if name in state:
                 setattr(self, name, state[name])
-        usage = Usage.model_validate(state.get("usage") or {})
+        usage = msgspec.convert(state.get("usage") or {}, Usage)
         self.usage = UNKNOWN_USAGE if usage == UNKNOWN_USAGE else usage
         if "tokens" not in state:  # of a version that knew no budgets
             self.tokens, self.turns_begun = self.usage.total_tokens or 0, sum(self.outcomes.values())
@@ -379,7 +380,7 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
 
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
-    usage = Usage.model_validate(event.get("usage") or {})
+    usage = msgspec.convert(event.get("usage") or {}, Usage)
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None
         ledger.wall_s += lasted(over.began, event["ts"], over.paused_s)
