@@ -77,7 +77,10 @@ def type_name(annotation: Any) -> str:
 def fields_of(model: type[BaseModel | WireStruct]) -> dict[str, str]:
     """Field -> type, a `?` where it may be absent."""
     if issubclass(model, WireStruct):
-        return {item.name: type_name(item.type) + ("?" if item.default is None else "") for item in fields(model)}
+        return {
+            item.name: type_name(item.type) + ("?" if type(None) in get_args(item.type) else "")
+            for item in fields(model)
+        }
     return {
         name: type_name(field.annotation) + (asked(field) if issubclass(model, models.Params) else absence(field))
         for name, field in model.model_fields.items()
