@@ -86,7 +86,7 @@ def whole_usd(amount: float) -> float:
 
     A sum or difference of two floats has more digits (0.30000000000000004), and they mean nothing.
     """
-    return round(amount, 9)
+    return round(float(amount), 9)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
