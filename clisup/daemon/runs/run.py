@@ -276,7 +276,7 @@ class Run:
         await self._batch.store()
 
     async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
-        """More of stdout, or none where lines of it wait: lines are taken until the step is over."""
+        """Cut the data and take lines until the step is over. `data` is empty while lines wait."""
         out = self._out
         if data:
             out.cut(data)
@@ -326,6 +326,7 @@ class Run:
                     items.append(Item(event, turn.id, Source(run, "out", line.start, line.end, k)))
         self._batch.extend(items)
         self._decoded_to, self._heartbeat = told[-1][0].end, False
+        self.tracker.background = self._decoder.background
         if self._live:
             self._given_up |= self._decoder.given_up
         self.guard.phase_changed()
