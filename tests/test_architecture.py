@@ -118,13 +118,15 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.apis.prices": {"genai_prices"},
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
+    "clisup.llm.sessions.turn_reader": {"msgspec"},  # events are its structs
+    "clisup.recordings": {"msgspec"},
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_connection": {"trio"},
     "clisup.client.aio_requests": {"trio"},
     "clisup.client.aio_session": {"trio"},
     "clisup.client.aio_tools": {"trio"},
     "clisup.client.answers": {"pydantic"},
-    "clisup.client.events": {"pydantic"},
+    "clisup.client.events": {"msgspec"},
     "clisup.client.nurseries": {"trio"},
 }
 PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")

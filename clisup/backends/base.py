@@ -7,7 +7,7 @@ A method without `@abstractmethod` and an attribute with a value are optional, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
@@ -19,10 +19,20 @@ from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpe
 from clisup.backends.seeds import SeedRules
 from clisup.backends.taxonomy import ErrorRule
 from clisup.config.model import ApiSettings
-from clisup.model.events import EventBase, TurnError
+from clisup.model.events import (
+    AssistantMessage,
+    BackendStatus,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    ToolResult,
+    ToolUse,
+    TurnError,
+    UsageReport,
+)
 from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import Path
-from clisup.model.stretch import NO_STRETCH, Stretch
 from clisup.model.terminal import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
@@ -33,6 +43,7 @@ __all__ = [
     "Background",
     "Capabilities",
     "Carried",
+    "Chunk",
     "Control",
     "ControlAnswer",
     "Decoded",
@@ -91,10 +102,22 @@ class Decoded(Struct, frozen=True, gc=False):
     answers: Sequence[ControlAnswer] = ()
     """Answers of the CLI to requests of the daemon."""
 
-    @property
-    def plain(self) -> bool:
-        """Tell whether the line gave events and nothing else."""
-        return self.terminal is None and not self.replies and not self.answers
+
+_are_plain = frozenset({
+    AssistantMessage, BackendStatus, ContentDelta, MessageStart, MessageStop, ToolResult, ToolUse, UsageReport,
+}).issuperset  # fmt: skip
+"""Tell whether events of these types need no decision in the middle of a turn."""
+
+
+class Chunk(NamedTuple):
+    """Result of the lines of one chunk."""
+
+    told: Sequence[tuple[Line, Sequence[EventBase]]]
+    """Lines that need no decision, and their events."""
+    line: Line | None = None
+    """Line after them that needs a decision, if there is one."""
+    decoded: Decoded | None = None
+    """Result of this line."""
 
 
 class Decoder(ABC):
@@ -110,14 +133,17 @@ class Decoder(ABC):
     def decode(self, line: Line) -> Decoded:
         """Decode one line. Oversize and incomplete lines come here too."""
 
-    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
-        """Decode the lines from `begin` on at once, up to the first line that needs `decode`.
-
-        The lines have no newlines. Each is at most `limit` bytes long, newline included. The result is what `decode` would
-        give for each line. It has no approval requests, retries, heartbeats, session facts or ends of turns. The decoder
-        remembers nothing of the line that it leaves to `decode`.
-        """
-        return NO_STRETCH
+    def decode_chunk(self, lines: Iterable[Line]) -> Chunk:
+        """Decode lines up to the first one that needs a decision. No line after that one is taken from `lines`."""
+        told: list[tuple[Line, Sequence[EventBase]]] = []
+        for line in lines:
+            decoded = self.decode(line)
+            if decoded.terminal is not None or decoded.replies or decoded.answers:
+                return Chunk(told, line, decoded)
+            if not _are_plain(map(type, decoded.events)):
+                return Chunk(told, line, decoded)
+            told.append((line, decoded.events))
+        return Chunk(told)
 
     @staticmethod
     def passes_on(frame: dict[str, Any], path: Path) -> bool:

@@ -43,7 +43,9 @@ def get_int(frame: dict[str, Any], name: str) -> int | None:
 def get_number(frame: dict[str, Any], name: str) -> float | None:
     """Return the number in a field, at most `LARGEST` of size: 10**400 is JSON, too, and no float holds it."""
     value = frame.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > LARGEST:
+        return None
+    return float(value)
 
 
 def get_dict(frame: dict[str, Any], name: str) -> dict[str, Any]:

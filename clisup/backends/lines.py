@@ -40,7 +40,7 @@ def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None])
         return frame
     try:
         decoded = decode(frame)
-    except (MalformedError, ValueError, TypeError):  # pydantic's ValidationError is a ValueError
+    except (MalformedError, ValueError, TypeError):
         return unparsed(line, "malformed")
     return unparsed(line, "unknown_type") if decoded is None else decoded
 

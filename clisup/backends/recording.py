@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
+from msgspec.structs import asdict
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from clisup.backends.base import (
@@ -210,7 +211,7 @@ def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = N
     if kind is None:
         raise _foreign(name, "it names no kind of backend", hint="give it: --kind claude")
     launch = {"native_session_id": None, "resume": False, "cwd": _CWD, "prompt": fields.prompt or "", **fields.launch}
-    carried = {"cost_usd": 0.0, "usage": NO_USAGE.model_dump(), **fields.carried}
+    carried = {"cost_usd": 0.0, "usage": asdict(NO_USAGE), **fields.carried}
     _check_keys("launch", fields.launch, _LAUNCH_KEYS, name)
     carried["background"] = background_of(carried.get("background"))
     _check_keys("carried", fields.carried, _CARRIED_KEYS, name)

@@ -7,20 +7,18 @@
             print(outcome)
 
 An unknown event of a newer daemon becomes an `UnknownEvent` with its fields, never an exception. A `Gap` reports removed events.
-Importing this module loads pydantic, so commands that must start fast do without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from clisup.model.events import *  # noqa: F403  one place to import any event from
-from clisup.model.events import Event
+from clisup.model.events import EVENT_CLASSES, Event
 
 __all__ = ["AnyEvent", "Envelope", "Gap", "UnknownEvent", "envelope_of"]  # and what `clisup.model.events` names
 
@@ -80,11 +78,6 @@ def envelope_of(raw: Mapping[str, Any]) -> Envelope:
 
 def _event_of(raw: Mapping[str, Any]) -> AnyEvent:
     try:
-        return _adapter().validate_python(raw)
-    except ValidationError:
+        return cast("Event", msgspec.convert(raw, EVENT_CLASSES[raw["type"]]))
+    except (KeyError, msgspec.ValidationError):
         return UnknownEvent(str(raw["type"]), {name: value for name, value in raw.items() if name not in _ENVELOPE})
-
-
-@cache
-def _adapter() -> TypeAdapter[Event]:
-    return TypeAdapter(Event)

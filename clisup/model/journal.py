@@ -12,7 +12,7 @@ with version 1 and go on in version 2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
@@ -26,7 +26,6 @@ __all__ = [
     "Record",
     "Source",
     "encode_line",
-    "encode_row",
     "encode_snapshot",
     "event_seq",
     "event_slice",
@@ -43,7 +42,7 @@ JOURNAL_VERSION = 2
 places."""
 
 Spool = Literal["out", "err"]
-_SPOOLS: dict[Spool, bytes] = {"out": b"out", "err": b"err"}
+_encode = msgspec.json.Encoder().encode
 _CRC = b'{"crc":"'
 _SEALED = len(b'{"crc":"0a1b2c3d",')  # offset of the bytes that the checksum covers
 _UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # beginnings of a line of version 1
@@ -55,7 +54,7 @@ _TYPE = b'"type":"'
 _SEQ = b'"seq":'
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
+class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Origin of an event: its line's place in a spool (`end` after the newline) and its ordinal `k` within that line."""
 
     run: int
@@ -85,27 +84,16 @@ class DamagedLine(ValueError):
 
 def encode_line(event: bytes, *, src: Source | None = None, memo: Mapping[str, Any] | None = None) -> bytes:
     """Return one journal line, newline included."""
-    place = () if src is None else (src.run, _SPOOLS[src.spool], src.start, src.end, src.k)
-    head = b'"src":[%d,"%b",%d,%d,%d],' % place if place else b""
+    head = b"" if src is None else b'"src":%b,' % _encode(src)
     if memo is not None:
-        head += b'"memo":' + msgspec.json.encode(memo) + b","
-    return _sealed(b'%b"event":%b}' % (head, event))
-
-
-def encode_row(events: Sequence[bytes], run: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-    """Return the journal lines of events that are each the only event of their line of stdout."""
-    rest = b'"src":[%d,"out",%%d,%%d,0],"event":%%b}' % run
-    rests = [rest % place for place in zip(starts, ends, events, strict=True)]
-    # As `_sealed`: a call for each line would cost as much as its checksum.
-    return [b'{"crc":"%08x",%b\n' % sealed for sealed in zip(map(crc32, rests), rests, strict=True)]
+        head += b'"memo":%b,' % _encode(memo)
+    rest = b'%b"event":%b}' % (head, event)
+    return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
 def encode_snapshot(state: dict[str, Any]) -> bytes:
     """Return the first line of a segment."""
-    return _sealed(b'"v":%d,"snapshot":' % JOURNAL_VERSION + msgspec.json.encode(state) + b"}")
-
-
-def _sealed(rest: bytes) -> bytes:
+    rest = b'"v":%d,"snapshot":%b}' % (JOURNAL_VERSION, _encode(state))
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from clisup.model.structs import WireStruct, kept
 
 __all__ = ["COUNTS", "NO_USAGE", "UNKNOWN_USAGE", "Usage", "UsageSource", "whole_usd"]
 
@@ -20,21 +20,19 @@ COUNTS = (
 )
 
 
-class Usage(BaseModel):
+class Usage(WireStruct, frozen=True):
     """Token counts; `None` stands for a count that the CLI did not report.
 
     `input_tokens` excludes cached ones, as claude reports them; `total_input_tokens` adds the parts. `reasoning_tokens`
     are part of `output_tokens`, if the CLI reports them at all.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     reasoning_tokens: int | None = None
-    source: UsageSource = "unknown"
+    source: UsageSource = kept("unknown")
 
     @property
     def total_input_tokens(self) -> int | None:
@@ -88,7 +86,7 @@ def whole_usd(amount: float) -> float:
 
     A sum or difference of two floats has more digits (0.30000000000000004), and they mean nothing.
     """
-    return round(amount, 9)
+    return round(float(amount), 9)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

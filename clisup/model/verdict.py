@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clisup.model.envelope import writable
-from clisup.model.events import TurnCompleted, TurnError
+from clisup.model.events import TurnCompleted, TurnError, TurnErrorKind, TurnOutcome
 from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
 
@@ -20,7 +22,7 @@ __all__ = ["ExitRecord", "because", "conclude", "ended_by"]
 
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
-_TIMEOUTS = {
+_TIMEOUTS: dict[str, tuple[TurnErrorKind, str]] = {
     "startup": ("startup_timeout", "the CLI gave no frame within {limit:g} s of its start"),
     "model": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while the model was to answer"),
     "tool": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a tool ran"),
@@ -30,7 +32,7 @@ _TIMEOUTS = {
     "turn": ("turn_timeout", "the turn took longer than {limit:g} s"),
 }
 
-_REASONS: dict[str, tuple[str, TurnError]] = {
+_REASONS: dict[str, tuple[TurnOutcome, TurnError]] = {
     "client": ("interrupted", TurnError(kind="cancelled", message="the turn was interrupted by a client")),
     "operator": (
         "interrupted",
@@ -124,12 +126,12 @@ def conclude(
 def because(silence: TurnError, failure: TurnError) -> TurnError:
     """Return the error of a turn whose CLI was silent because it repeated a failed request."""
     message = f"{silence.message}; its last request to the model failed: {failure.message}"
-    return failure.model_copy(update={"message": message, "retry_after_s": None})
+    return replace(failure, message=message, retry_after_s=None)
 
 
 def _outcome(
     terminal: Terminal | None, record: ExitRecord, ending: Mapping[str, Any] | None, explained: TurnError
-) -> tuple[str, TurnError | None]:
+) -> tuple[TurnOutcome, TurnError | None]:
     if ending is not None and ending.get("reason") == "wrong_session":
         return _by_cause(ending)  # even after a good end: the answer belongs to another session than the requested one
     if terminal is not None and not terminal.is_error:
@@ -140,7 +142,7 @@ def _outcome(
     if cause is not None:
         return _by_cause(cause)
     if terminal is not None:
-        outcome = "interrupted" if terminal.interrupted else "failed"
+        outcome: TurnOutcome = "interrupted" if terminal.interrupted else "failed"
         error = terminal.error or TurnError(kind="protocol", message="the CLI reported an error without naming it")
         return outcome, _of_known_kind(error, explained)
     if not record.known:
@@ -156,17 +158,13 @@ def _of_known_kind(error: TurnError, explained: TurnError) -> TurnError:
     """Return the CLI's own error. If its text names no kind, the exit may: gemini's code is an HTTP status."""
     if error.kind != "crashed" or explained.kind == "crashed":
         return error
-    known = {
-        "kind": explained.kind,
-        "retryable": explained.retryable,
-        "http_status": error.http_status or explained.http_status,
-    }
-    return error.model_copy(update=known)
+    status = error.http_status or explained.http_status
+    return replace(error, kind=explained.kind, retryable=explained.retryable, http_status=status)
 
 
-def _by_cause(cause: Mapping[str, Any]) -> tuple[str, TurnError]:
+def _by_cause(cause: Mapping[str, Any]) -> tuple[TurnOutcome, TurnError]:
     if cause.get("error"):
-        return "failed", TurnError.model_validate(cause["error"])
+        return "failed", msgspec.convert(cause["error"], TurnError)
     reason = str(cause["reason"])
     if reason.startswith("watchdog:"):
         phase = reason.removeprefix("watchdog:")
@@ -174,7 +172,7 @@ def _by_cause(cause: Mapping[str, Any]) -> tuple[str, TurnError]:
         limit = float(cause.get("limit_s") or 0)
         silence = TurnError(kind=kind, message=text.format(limit=limit), retryable=True)
         failure = cause.get("failure")
-        return "timed_out", because(silence, TurnError.model_validate(failure)) if failure else silence
+        return "timed_out", because(silence, msgspec.convert(failure, TurnError)) if failure else silence
     return _REASONS.get(reason, _REASONS["operator"])
 
 

@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from clisup.model.events import EventBase, TurnError, TurnErrorKind
+from msgspec.structs import fields
+
+from clisup.model.events import EVENT_CLASSES, TurnError, TurnErrorKind
 from clisup.model.usage import Usage, UsageSource
 
 __all__ = ["outline"]
@@ -25,8 +27,8 @@ _WORDS = {  # words of open lists: clisup's own, or those of the CLI's protocol
 }
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
 _NESTED = {  # objects whose members are clisup's own; members of other objects may hold any text
-    "usage": frozenset(Usage.model_fields),
-    "error": frozenset(TurnError.model_fields),
+    "usage": frozenset(Usage.__struct_fields__),
+    "error": frozenset(TurnError.__struct_fields__),
 }
 
 
@@ -35,11 +37,11 @@ def _has_literal(annotation: Any) -> bool:
 
 
 _LISTED = {
-    cls.model_fields["type"].default: frozenset(n for n, f in cls.model_fields.items() if _has_literal(f.annotation))
-    for cls in EventBase.__subclasses__()
+    type_: frozenset(item.name for item in fields(cls) if _has_literal(item.type))
+    for type_, cls in EVENT_CLASSES.items()
 }
 
-_FIELDS = {cls.model_fields["type"].default: frozenset(cls.model_fields) for cls in EventBase.__subclasses__()}
+_FIELDS = {type_: frozenset(cls.__struct_fields__) for type_, cls in EVENT_CLASSES.items()}
 
 
 def outline(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,8 +50,8 @@ def outline(event: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: event[name] for name in _ENVELOPE if name in event}
     if type_ not in _LISTED:
         return found | {"unknown": True, "type": type_ if _WORD.fullmatch(type_) else "?"}
-    fields = {name: value for name, value in event.items() if name not in _ENVELOPE and name in _FIELDS[type_]}
-    return found | {name: _field(type_, name, value) for name, value in fields.items()}
+    own = {name: value for name, value in event.items() if name not in _ENVELOPE and name in _FIELDS[type_]}
+    return found | {name: _field(type_, name, value) for name, value in own.items()}
 
 
 def _field(type_: str, name: str, value: Any) -> Any:

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal
 
+import msgspec
+
 from clisup.model.usage import Usage
 
 __all__ = ["TRACED", "SessionTrace", "Span", "TracedSession", "span_id", "trace_id"]
@@ -292,7 +294,7 @@ def _seconds(start_ns: int, end_ns: int | None) -> float | None:
 
 def _usage(fields: Mapping[str, Any]) -> dict[str, Value | None]:
     """Return the token attributes. By the conventions input tokens include the cached ones."""
-    usage = Usage.model_validate(fields)
+    usage = msgspec.convert(fields, Usage)
     tokens: dict[str, Value | None] = {name: getattr(usage, own) for own, name in _TOKENS.items()}
     return {"gen_ai.usage.input_tokens": usage.total_input_tokens, **tokens}
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from clisup.model.events import BackendRetry, TurnError
 
 __all__ = ["Patience", "out_of_patience"]
@@ -26,9 +28,9 @@ def out_of_patience(event: BackendRetry, patience: Patience) -> TurnError | None
     if event.error is None:
         return None
     if event.error.kind in _HOPELESS:
-        return event.error.model_copy(update={"retryable": False})
+        return replace(event.error, retryable=False)
     if patience.wait_s and (event.delay_s or 0) > patience.wait_s:
-        return event.error.model_copy(update={"retry_after_s": event.delay_s})
+        return replace(event.error, retry_after_s=event.delay_s)
     if patience.retries and (event.attempt or 0) > patience.retries:
         return event.error
     return None

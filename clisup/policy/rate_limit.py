@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
@@ -106,8 +107,11 @@ def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompl
     until = _end(error.resets_at, None, now) or (limit.until if limit.state == "limited" else None)
     if until is None:
         return done
-    told = {"retry_after_s": round(max(0.0, until - now), 3), "resets_at": error.resets_at or iso(until)}
-    return done.model_copy(update={"error": error.model_copy(update=told)})
+    told: dict[str, Any] = {
+        "retry_after_s": round(max(0.0, until - now), 3),
+        "resets_at": error.resets_at or iso(until),
+    }
+    return replace(done, error=replace(error, **told))
 
 
 def _first_line(error: TurnError) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from clisup.model.events import Block, EventBase, Unparsed
 from clisup.model.lines.cuts import NO_CUTS, Cuts, LongText
 from clisup.model.lines.framing import Line
@@ -33,13 +35,13 @@ def raw_name(run: int, spool: str, line: Line) -> str:
 def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: int) -> tuple[EventBase, list[Blob]]:
     """Return the event with payloads over `limit` characters cut to their heads, and the blobs with the whole payloads."""
     if type(event) is Unparsed:
-        return event.model_copy(update={"blob": raw_name(run, spool, line)}), []
+        return replace(event, blob=raw_name(run, spool, line)), []
     if not event.payload or line.end - line.start <= limit:  # no payload can be longer than its line
         return event, []
     spilling = _Spilling(limit, line.cuts or NO_CUTS)
     for name in event.payload:
         spilling.field(getattr(event, name), name, f"blob-{run}-{spool}-{line.end}-{k}")
-    return (event.model_copy(update=spilling.updates), spilling.blobs) if spilling.updates else (event, [])
+    return (replace(event, **spilling.updates), spilling.blobs) if spilling.updates else (event, [])
 
 
 class _Spilling:
@@ -75,11 +77,11 @@ class _Spilling:
             value = getattr(block, field)
             if value is not None and self._cuts.length(value) > self._limit:
                 self._put(name, value)
-                return block.model_copy(update={field: value[:_HEAD], "blob": name})
+                return replace(block, **{field: value[:_HEAD], "blob": name})
         if block.input is not None and is_over(block.input, self._limit, self._cuts):
             text = _json(block.input)
             self._put(name, text, quoted=True)
-            return block.model_copy(update={"input": {"_head": text[:_HEAD]}, "blob": name})
+            return replace(block, input={"_head": text[:_HEAD]}, blob=name)
         return block
 
     def _put(self, name: str, text: str, *, quoted: bool = False) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from clisup.backends.recording import Recording, parse_recording, play
 from clisup.backends.registry import get_adapter, kinds
 from clisup.errors import ConfigurationError, UsageError, WorldError
@@ -93,7 +95,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _event_line(event: EventBase) -> str:
-    return json.dumps(event.model_dump(mode="json", exclude_none=True), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(msgspec.to_builtins(event), ensure_ascii=False, separators=(",", ":"))
 
 
 class ReplayedStep(NamedTuple):
@@ -116,10 +118,7 @@ def replay(path: str, kind: str | None) -> list[ReplayedStep]:
         # A line had come at the first moment at which its end, or a later one, was there.
         end = played.line.end if played.line else None
         at = recording.meta.duration_s if end is None else next((t for o, t in recording.meta.timing if o >= end), None)
-        steps += [
-            ReplayedStep(at, event.model_dump(mode="json", exclude_none=True), _event_line(event))
-            for event in played.events
-        ]
+        steps += [ReplayedStep(at, msgspec.to_builtins(event), _event_line(event)) for event in played.events]
         steps += [
             ReplayedStep(at, None, reply if isinstance(reply, str) else "[end of input]")
             for reply in played.decoded.replies

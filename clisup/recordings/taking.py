@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from clisup.backends.recording import FORMAT, dialogue, parse_recording, signal_name, told
 from clisup.backends.registry import adapter_name, get_adapter
 from clisup.config.model import Config
@@ -254,7 +256,7 @@ def _carried(spec: SessionSpec, facts: TurnFacts) -> dict[str, Any]:
     """Return the totals before the turn. Those of a session that another program began are unknown."""
     fresh = spec.resume_native_id is None
     cost = facts.cost_total_usd if facts.cost_total_usd is not None else (0.0 if fresh else None)
-    usage = NO_USAGE.model_dump() if fresh else None
+    usage = asdict(NO_USAGE) if fresh else None
     return {
         "cost_usd": cost,
         "usage": facts.usage_total if facts.usage_total is not None else usage,

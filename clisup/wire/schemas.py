@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from clisup.model.envelope import Envelope
-from clisup.model.events import EventBase
+from clisup.model.events import EVENT_CLASSES, EventBase
 from clisup.wire import models as m
 from clisup.wire.status_models import StatusResult
 
@@ -23,6 +22,17 @@ __all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of", "status_schem
 
 JsonSchema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Envelope(m.Result):
+    """Event in its envelope."""
+
+    session_id: str
+    seq: int
+    ts: str
+    turn_id: str | None
+    source: Literal["backend", "daemon"]
+    event: EventBase
 
 
 class GapParams(m.Result):
@@ -130,7 +140,7 @@ def _envelope(model: JsonSchema, ref: str) -> JsonSchema:
     properties: JsonSchema = {name: model["properties"][name] for name in names}
     properties["type"] = {"type": "string"}
     properties["native"] = {"type": "string", "description": "The CLI's own line, if the client asked for `raw`."}
-    types = {cls.model_fields["type"].default: cls.__name__ for cls in _EVENT_CLASSES}
+    types = {cls.type: cls.__name__ for cls in _EVENT_CLASSES}
     return {
         "description": "An event in its envelope. Ignore unknown types and fields: new ones may appear.",
         "type": "object",
@@ -143,4 +153,4 @@ def _envelope(model: JsonSchema, ref: str) -> JsonSchema:
     }
 
 
-_EVENT_CLASSES: tuple[type[BaseModel], ...] = tuple(EventBase.__subclasses__())
+_EVENT_CLASSES = tuple(EVENT_CLASSES.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.backends.base import Decoded, Decoder
@@ -34,7 +35,9 @@ def short(line: Line, decoder: Decoder, *, over: int) -> Line:
 def told(decoded: Decoded, line: Line, limit: int) -> list[Any]:
     """All that becomes of a line: events as they are journaled, blobs, and the rest."""
     spilled = [spill(event, run=1, spool="out", line=line, k=k, limit=limit) for k, event in enumerate(decoded.events)]
-    events = [(event.model_dump_json(), [(blob.name, bytes(blob.data)) for blob in blobs]) for event, blobs in spilled]
+    events = [
+        (msgspec.json.encode(event), [(blob.name, bytes(blob.data)) for blob in blobs]) for event, blobs in spilled
+    ]
     return [events, decoded.terminal, decoded.replies, decoded.answers]
 
 

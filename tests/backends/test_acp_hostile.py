@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.backends.acp.adapter import AcpAdapter
@@ -64,6 +65,6 @@ def test_no_line_can_break_the_decoder(path: Any) -> None:
             for reply in decoded.replies:
                 assert not isinstance(reply, str) or (reply.endswith("\n") and json.loads(reply)["jsonrpc"] == "2.0")
             if decoded.terminal is not None and decoded.terminal.error is not None:
-                decoded.terminal.error.model_dump_json()
+                msgspec.json.encode(decoded.terminal.error)
         words = decoder.interrupt()
         assert words is None or json.loads(words)["method"] == "session/cancel"

@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.backends.base import Decoded
@@ -35,7 +36,7 @@ def turn_of(recording: Recording, results: list[Decoded]) -> list[dict[str, Any]
     explained = recording.adapter.explain_exit(end)
     done = conclude(terminal=terminal, record=record, ending=None, explained=explained, duration_s=None)
     events = [event for result in results for event in result.events]
-    return [event.model_dump(mode="json") for event in (*events, done)]
+    return [msgspec.to_builtins(event) for event in (*events, done)]
 
 
 @pytest.mark.parametrize(("kind", "case"), MATRIX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.backends.base import Carried, Decoded, RunEnd
@@ -302,7 +303,7 @@ def test_no_line_makes_the_decoder_raise_and_it_still_hears_the_end() -> None:
     decoder = fresh()
     for frame in [*HOSTILE, *reversed(HOSTILE)]:
         for event in decode(decoder, frame).events:
-            event.model_dump_json()
+            msgspec.json.encode(event)
     for line in (Line(0, 10, b'{"type":"resu', False, False), Line(0, 10**9, b"{", True, True)):
         assert [event.type for event in decoder.decode(line).events] == ["unparsed"]
     end = decode(decoder, {"type": "result", "is_error": False, "result": "still here", "usage": {}})

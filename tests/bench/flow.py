@@ -15,10 +15,8 @@ from typing import NamedTuple
 from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.model.envelope import Envelopes
-from clisup.model.events import EventBase
-from clisup.model.journal import Source, encode_line, encode_row
+from clisup.model.journal import Source, encode_line
 from clisup.model.lines.framing import Line, LineFramer
-from clisup.model.stretch import Row
 from clisup.wire.jsonrpc import encode_notifications
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
@@ -179,28 +177,16 @@ def typed_alone(mix: Mix, lines: int, pause_s: float) -> float:
 
 
 def _typed(decoder: ClaudeDecoder, envelopes: Envelopes, cut: Sequence[Line], seq: int) -> list[bytes]:
-    """The events of these lines."""
-    pieces, at, made = [line.data for line in cut], 0, list[bytes]()
-    while at < len(cut):
-        said, taken = decoder.stretch(pieces, at, 1 << 16)
-        for part in said:
-            if isinstance(part, Row):
-                events = envelopes.encode_deltas(part.deltas, seq + at, "t1")
-                starts, ends = [cut[line].start for line in part.lines], [cut[line].end for line in part.lines]
-                encode_row(events, 1, starts, ends)
-                made += events
-            else:
-                made += _one_by_one(envelopes, cut[part.line], part.events, seq + at)
-        if not taken:
-            made += _one_by_one(envelopes, cut[at], decoder.decode(cut[at]).events, seq + at)
-        at += taken or 1
-    return made
-
-
-def _one_by_one(envelopes: Envelopes, line: Line, events: Sequence[EventBase], seq: int) -> list[bytes]:
-    made = [envelopes.encode(event, seq, "t1", "backend") for event in events]
-    for k, event in enumerate(made):
-        encode_line(event, src=Source(1, "out", line.start, line.end, k))
+    """Return the envelopes of these lines, after their journal lines are made, too."""
+    made, waiting = list[bytes](), iter(cut)
+    while (chunk := decoder.decode_chunk(waiting)).told or chunk.line is not None:
+        told = [*chunk.told]
+        if chunk.line is not None and chunk.decoded is not None:
+            told.append((chunk.line, chunk.decoded.events))
+        for line, events in told:
+            for k, event in enumerate(events):
+                made.append(envelopes.encode(event, seq + len(made), "t1", "backend"))
+                encode_line(made[-1], src=Source(1, "out", line.start, line.end, k))
     return made
 
 

@@ -12,7 +12,7 @@ from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
-from clisup.daemon.sessions.recorder import Entry, Item, Recorder
+from clisup.daemon.sessions.recorder import Item, Recorder
 from clisup.model.events import (
     ApprovalRequested,
     ProcessStarted,
@@ -56,8 +56,8 @@ class _Sink:
     def carried(self) -> Carried:
         return Carried(self._carried.cost_usd, self._carried.usage, background_of(self.turn.background))
 
-    def record(self, entries: Sequence[Entry]) -> int:
-        return self._recorder.record(entries)
+    def record(self, items: Sequence[Item]) -> int:
+        return self._recorder.record(items)
 
     def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
         memo = {"begin": place, "background": sorted(background)}
@@ -92,7 +92,7 @@ class _Sink:
 
 
 class LoneRun:
-    """`journal` is what a daemon before this one has left. With `by_stretch` no line takes the long way that may take the short one."""
+    """`journal` is what a daemon before this one has left. With `by_chunk` lines are decoded by the chunk where they may be."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class LoneRun:
         carried: Carried,
         journal: Sequence[bytes] = (),
         *,
-        by_stretch: bool,
+        by_chunk: bool,
         **limits: int,
     ) -> None:
         self._journal = MemoryJournal()
@@ -120,8 +120,8 @@ class LoneRun:
         settings = RunSettings(SESSION, 1, TurnTimeouts(), LimitsConfig(**{"inline_bytes": 1024, **limits}), request,
                                cast("Any", GoodDisk()), frames)  # fmt: skip
         self.run = Run(self._sink, _RunDir(f"/nowhere/sessions/{SESSION}/runs/1"), adapter, settings, Redactor([]))
-        if not by_stretch:
-            self.run._take_stretch = lambda *_: None  # type: ignore[method-assign]
+        if not by_chunk:
+            self.run._plain_bytes = -1
 
     @property
     def journal(self) -> list[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from harness import Harness
 from session_probe import SessionProbe
@@ -51,7 +52,7 @@ def _by_decoder(session: SessionProbe) -> list[tuple[dict[str, Any], dict[str, b
     for line in framer.feed((session.dir / "runs/1/out.spool").read_bytes()):
         for k, event in enumerate(decoder.decode(line).events):
             small, blobs = spill(event, run=1, spool="out", line=line, k=k, limit=256 * 1024)
-            found.append((json.loads(small.model_dump_json(exclude_none=True)), {b.name: bytes(b.data) for b in blobs}))
+            found.append((json.loads(msgspec.json.encode(small)), {b.name: bytes(b.data) for b in blobs}))
     return found
 
 

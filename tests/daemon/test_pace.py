@@ -22,17 +22,15 @@ from clisup.daemon.runs import pace
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.pace import STEP_S, Pace, TimeSlice
 from clisup.daemon.runs.spool_reader import Intake
-from clisup.daemon.runs.spool_stream import Stream
+from clisup.daemon.runs.spool_stream import CHUNK_LINES, Stream
 from clisup.daemon.runs.stderr import Stderr
 from clisup.model.sessions.ledger import Turn
-from clisup.model.stretch import STRETCH_LINES
 from clisup.policy.secrets.redact import Redactor
 
 LINES_A_STEP = 10
 FLOODS = {
     "no JSON": b"x\n",
     "no frame": b"{}\n",
-    "empty": b"\n",
     "a rate limit": b'{"type":"rate_limit_event","rate_limit_info":{"status":"allowed"}}\n',
     "an unknown frame": b'{"type":"system","subtype":"from_the_future"}\n',
 }
@@ -63,7 +61,7 @@ class Owner:
         if data:
             self._out.cut(data)
         while self._out.waits:
-            self._out.passed(1, self._out.next().end)
+            self._out.passed(1)
             self.taken += 1
             if step.is_over:
                 return
@@ -200,7 +198,7 @@ def test_a_flood_on_stderr_is_taken_in_steps_and_its_place_is_what_was_taken(tmp
 
 def run_of(**limits: Any) -> LoneRun:
     request = LaunchRequest(("claude",), "go", None, False, "/")
-    return LoneRun(ClaudeAdapter(), request, Carried(0.0), by_stretch=True, **limits)
+    return LoneRun(ClaudeAdapter(), request, Carried(0.0), by_chunk=True, **limits)
 
 
 @pytest.mark.fault(78)
@@ -220,20 +218,22 @@ async def test_a_step_of_a_run_ends_after_few_lines_whatever_they_are(line: byte
     assert max(taken) <= LINES_A_STEP
 
 
+@pytest.mark.fault(78)
 @pytest.mark.usefixtures("slow_clock")
-async def test_deltas_are_taken_by_the_stretch_with_a_look_at_the_clock_after_each() -> None:
+@pytest.mark.parametrize("plain", [DELTA, b"\n"], ids=["deltas", "empty lines"])
+async def test_plain_lines_are_taken_by_the_chunk_with_a_look_at_the_clock_after_each(plain: bytes) -> None:
     lone = run_of()
     await lone.take(START + DELTA)
     spool, lines, steps = lone.run._out, 3000, 0
-    await lone.run.take_bytes(DELTA * lines, TimeSlice())
+    await lone.run.take_bytes(plain * lines, TimeSlice())
     while spool.waits:
         before = spool.place
         await lone.run.take_bytes(b"", TimeSlice())
-        assert (spool.place - before) // len(DELTA) <= STRETCH_LINES * LINES_A_STEP
+        assert (spool.place - before) // len(plain) <= CHUNK_LINES * LINES_A_STEP
         steps += 1
-    assert steps >= lines // (STRETCH_LINES * LINES_A_STEP)
+    assert steps >= lines // (CHUNK_LINES * LINES_A_STEP)
     await lone.run._batch.store()
-    assert sum(b'"content_delta"' in event for event in lone.journal) == lines + 1
+    assert sum(b'"content_delta"' in event for event in lone.journal) == (lines + 1 if plain is DELTA else 1)
 
 
 def pings_while(daemon: Harness, over: Callable[[], bool]) -> Iterator[int]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from harness import Harness
 
@@ -71,7 +72,7 @@ def bare(event: dict[str, Any]) -> dict[str, Any]:
 def expected(recording: Recording, native: str | None) -> list[dict[str, Any]]:
     """What the decoder gives, with `native` for the recorded session: the player says it so."""
     events = [event for played in play(recording, get_adapter(recording.kind)) for event in played.decoded.events]
-    text = json.dumps([event.model_dump(mode="json", exclude_none=True) for event in events])
+    text = json.dumps([msgspec.to_builtins(event) for event in events])
     recorded = next((event.native_session_id for event in events if isinstance(event, SessionInit)), None)
     return [bare(event) for event in json.loads(text.replace(recorded, native) if recorded and native else text)]
 

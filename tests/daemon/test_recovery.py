@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from harness import Harness, until
+from msgspec.structs import replace
 from session_probe import SessionProbe
 
 from clisup.backends.base import Carried
@@ -51,7 +53,7 @@ def _by_decoder(session: SessionProbe) -> list[dict[str, Any]]:
     data = (session.dir / f"runs/{run}/out.spool").read_bytes()
     lines = framer.feed(data)
     events = [event for line in lines for event in decoder.decode(line).events]
-    return [event.model_dump(mode="json", exclude_none=True, exclude={"blob"}) for event in events]
+    return [msgspec.to_builtins(replace(event, blob=None) if hasattr(event, "blob") else event) for event in events]
 
 
 def _by_journal(session: SessionProbe) -> list[dict[str, Any]]:

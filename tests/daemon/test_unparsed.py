@@ -21,7 +21,7 @@ UNKNOWN = b'{"type":"from_the_future"}\n'
 
 def run_of(journal: Sequence[bytes] = (), **limits: int) -> LoneRun:
     request = LaunchRequest(("claude",), "go", None, False, "/")
-    return LoneRun(ClaudeAdapter(), request, Carried(0.0), journal, by_stretch=True, **limits)
+    return LoneRun(ClaudeAdapter(), request, Carried(0.0), journal, by_chunk=True, **limits)
 
 
 def said_by(*chunks: bytes, journal: Sequence[bytes] = (), **limits: int) -> list[bytes]:

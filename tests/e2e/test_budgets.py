@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from clisup.errors import ClisupError
@@ -48,6 +49,6 @@ def test_the_list_of_prices_agrees_with_what_claude_reports(lab: Callable[..., C
     here = lab("tool_ok")
     turn = here.turn(**BYPASS)
     model = here.events(turn["session_id"], "session_init")[0]["model"]
-    estimated = PriceTable({}, built_in_prices()).cost({model: Usage.model_validate(turn["usage"])})
+    estimated = PriceTable({}, built_in_prices()).cost({model: msgspec.convert(turn["usage"], Usage)})
     assert turn["cost_source"] == "reported"
     assert estimated == pytest.approx(turn["cost_usd"], rel=0.001)

@@ -15,7 +15,7 @@ MODULES = (
     "model/lines/framing.py", "model/journal.py", "model/events.py", "policy/spill.py", "backends/claude/decoder.py",
     "backends/claude/blocks.py",
     "backends/claude/frames.py", "backends/claude/messages.py", "backends/claude/rare_frames.py", "backends/claude/result.py",
-    "backends/claude/stretch.py", "backends/claude/tasks.py", "backends/claude/errors.py", "wire/jsonrpc.py",
+    "backends/claude/tasks.py", "backends/claude/errors.py", "wire/jsonrpc.py",
 )  # fmt: skip
 
 

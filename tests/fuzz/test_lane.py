@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import pytest
 
+from clisup.backends import base
 from clisup.backends.claude import decoder as claude_decoder
-from clisup.backends.claude import stretch as claude_stretch
-from clisup.backends.claude.frames import SAID, TextDelta
 from clisup.daemon.sessions import recorder
 from clisup.model.lines import framing
 from clisup.wire import jsonrpc as wire
@@ -78,11 +77,12 @@ def _fails_on_nan(data: bytes) -> Any:
 
 
 _decode_hot = claude_decoder.decode_hot
+_Chunk = base.Chunk
 PLANTED: dict[str, tuple[Any, str, Any, str]] = {
     # what is wrong -> where, the name there, what stands in its place, the target that finds it
     "an exception of another kind": (claude_decoder, "decode_hot", _fails_on_nan, "decoder"),
     "a fold that forgets a type": (recorder, "FOLDED", recorder.FOLDED - {"session_init"}, "decoder"),
-    "a short way that leaves something out": (claude_stretch, "SAID", {TextDelta: SAID[TextDelta]}, "decoder"),
+    "a chunk that leaves something out": (base, "Chunk", lambda told, *last: _Chunk(told[:1], *last), "decoder"),
     "a key twice is taken": (wire, "_unique", dict, "wire"),
     "NaN is taken": (wire, "_no_constant", float, "wire"),
     "an excerpt that depends on the split": (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clisup.client.events import (
     ApprovalRequested,
@@ -178,17 +179,17 @@ def test_text_that_is_taken_back_is_in_no_message() -> None:
 
 
 def test_words_of_the_cli_itself_are_no_words_of_the_model() -> None:
-    note = text("n", "API Error").model_copy(update={"synthetic": True})
+    note = replace(text("n", "API Error"), synthetic=True)
     assert end_of(read(text("m1", "Done."), note, DONE)).messages == (Message.assistant("Done."),)
 
 
 def test_an_answer_that_was_in_no_message_is_taken_from_the_end() -> None:
     assert end_of(read(DONE)).message == Message.assistant("Done.")
-    assert end_of(read(DONE.model_copy(update={"text": ""}))).message == Message.assistant(())
+    assert end_of(read(replace(DONE, text=""))).message == Message.assistant(())
 
 
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
-    last = end_of(read(*call("m1", "u1"), DONE.model_copy(update={"text": ""}))).messages[-1]
+    last = end_of(read(*call("m1", "u1"), replace(DONE, text=""))).messages[-1]
     assert last == Message.user([ToolResultBlock(tool_use_id="u1", content=UNANSWERED, is_error=True)])
 
 
@@ -216,14 +217,12 @@ def test_an_image_that_a_tool_gave_is_a_block() -> None:
 
 def test_usage_cost_and_the_reason_of_the_end_come_through() -> None:
     usage = Usage(input_tokens=3, cache_read_input_tokens=2, source="reported")
-    end = DONE.model_copy(
-        update={"stop_reason": "max_tokens", "usage": usage, "cost_usd": 0.5, "cost_source": "estimated"}
-    )
-    done = end_of(read(end.model_copy(update={"structured": {"a": 1}})))
+    end = replace(DONE, stop_reason="max_tokens", usage=usage, cost_usd=0.5, cost_source="estimated")
+    done = end_of(read(replace(end, structured={"a": 1})))
     assert (done.usage, done.cost, done.finish_reason) == (usage, Cost(0.5, "estimated"), FinishReason.LENGTH)
     assert (done.structured, done.session_id, done.turn_id) == ({"a": 1}, "s", "t1")
     assert end_of(read(DONE)).cost is None
-    assert end_of(read(DONE.model_copy(update={"stop_reason": "refusal"}))).finish_reason is FinishReason.REFUSAL
+    assert end_of(read(replace(DONE, stop_reason="refusal"))).finish_reason is FinishReason.REFUSAL
 
 
 def test_what_makes_a_stream_wait_is_told() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.model.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 
-COUNTS = [name for name in Usage.model_fields if name != "source"]
+COUNTS = [name for name in Usage.__struct_fields__ if name != "source"]
 counts = st.none() | st.integers(0, 1 << 40)
 usages = st.builds(
     Usage,
@@ -17,7 +18,7 @@ usages = st.builds(
 
 
 def counted(usage: Usage) -> dict[str, int]:
-    return usage.model_dump(exclude={"source"}, exclude_none=True)
+    return {name: count for name, count in msgspec.to_builtins(usage).items() if name != "source"}
 
 
 @settings(max_examples=100)

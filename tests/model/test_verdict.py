@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.model.events import TurnError, TurnErrorKind
@@ -123,7 +124,7 @@ def test_a_structured_answer_is_kept_and_one_that_is_nested_very_deep_is_no_faul
     def structured(value: object) -> object:
         said = Terminal(is_error=False, structured=value)
         done = conclude(terminal=said, record=LEFT, ending=None, explained=CRASHED, duration_s=None)
-        return done.model_dump(mode="json")["structured"]
+        return msgspec.to_builtins(done)["structured"]
 
     assert structured({"a": [1, None, {"b": "ü"}]}) == {"a": [1, None, {"b": "ü"}]}
     deep: object = "end"

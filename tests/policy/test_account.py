@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from clisup.model.events import (
@@ -23,7 +24,7 @@ DAY = 86_400.0
 
 
 def failed(**error: object) -> TurnCompleted:
-    return TurnCompleted(outcome="failed", error=TurnError.model_validate({"message": "no\nmore", **error}))
+    return TurnCompleted(outcome="failed", error=msgspec.convert({"message": "no\nmore", **error}, TurnError))
 
 
 def test_a_rejection_with_a_reset_holds_new_turns_until_then() -> None:

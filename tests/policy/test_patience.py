@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from clisup.model.events import BackendRetry, TurnError
@@ -9,7 +10,7 @@ from clisup.policy.patience import Patience, out_of_patience
 
 
 def retry(kind: str, *, attempt: int | None = 1, delay_s: float | None = 1.0) -> BackendRetry:
-    error = TurnError.model_validate({"kind": kind, "message": "no", "retryable": True})
+    error = msgspec.convert({"kind": kind, "message": "no", "retryable": True}, TurnError)
     return BackendRetry(attempt=attempt, max_attempts=10, delay_s=delay_s, error=error)
 
 

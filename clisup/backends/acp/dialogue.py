@@ -96,7 +96,7 @@ class AcpDecoder(Decoder):
             return self._frame(frame, line)
         except LookupError:
             return unparsed(line, "unknown_type")
-        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+        except (MalformedError, ValueError):
             return unparsed(line, "malformed")
 
     def _frame(self, frame: dict[str, Any], line: Line) -> Decoded:
@@ -272,7 +272,7 @@ class AcpDecoder(Decoder):
         """The turn's tokens. Where the agent counts its last request alone, those after a tool are too few."""
         usage = self._dialect.usage(result)
         if usage and self._updates.habits.usage_of_last_request and self._updates.ran_tools:
-            return usage.model_copy(update={"source": "estimated"})
+            return replace(usage, source="estimated")
         return usage
 
     def _fail(self, kind: TurnErrorKind, message: str) -> Decoded:

@@ -18,7 +18,6 @@ from clisup.backends.claude.approvals import asked, declined, withdrawn
 from clisup.backends.claude.blocks import blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude.errors import Report, explain_hook
 from clisup.backends.claude.frames import (
-    SAID,
     Assistant,
     BlockDelta,
     BlockStop,
@@ -36,16 +35,14 @@ from clisup.backends.claude.frames import (
 )
 from clisup.backends.claude.live import INTERRUPT, LiveState, control_line, control_request
 from clisup.backends.claude.messages import Messages
-from clisup.backends.claude.rare_frames import PLAIN, RARE, SILENT, STREAM_SILENT, rate_limit
+from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude.result import Denials, terminal_of
-from clisup.backends.claude.stretch import stretch
 from clisup.backends.claude.tasks import Tasks
 from clisup.backends.frames import MalformedError, get_dict, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
 from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
 from clisup.model.lines.framing import Line
-from clisup.model.stretch import Stretch
 
 __all__ = ["ClaudeDecoder"]
 
@@ -132,11 +129,9 @@ class ClaudeDecoder(Decoder):
             frame = decode_hot(line.data)
         except (ValueError, RecursionError):  # no frequent frame, or no frame at all
             return self._decode_other(line)
+        if type(frame) is StreamEvent:
+            return Decoded(self._stream_event(frame, line, line.data))
         return self._hot(frame, line, line.data)
-
-    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
-        """Decode the lines from `begin` on at once, up to the first that needs `decode`."""
-        return stretch(self._messages, self._plain, lines, begin, limit)
 
     def _decode_other(self, line: Line) -> Decoded:
         try:
@@ -167,43 +162,29 @@ class ClaudeDecoder(Decoder):
         if type(frame) is StreamEvent:
             return Decoded(self._stream_event(frame, line, data))
         try:
-            events = self._told(frame, data)
+            if type(frame) is Assistant:
+                return Decoded(self._assistant(frame, data))
+            if type(frame) is User:
+                return Decoded(self._user(frame, data))
         except MalformedError:
             return unparsed(line, "malformed")
-        if events is not None:
-            return Decoded(events) if events else _NOTHING
+        if type(frame) is System and "system/" + frame.subtype in SILENT:
+            return _NOTHING
         return self._decode_other(line) if data is line.data else self._rare(decode_any(data), line, data)
 
     # The frequent frames
 
-    def _told(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
-        """What a frame says that is no delta; None where it is one of the rare ones. Raises MalformedError, with nothing noted."""
-        if type(frame) is StreamEvent:
-            return self._around(frame)
-        if type(frame) is Assistant:
-            return self._assistant(frame, data)
-        if type(frame) is User:
-            return self._user(frame, data)
-        return () if type(frame) is System and "system/" + frame.subtype in SILENT else None
-
-    def _plain(self, frame: HotFrame, data: bytes) -> Sequence[EventBase] | None:
-        """The same, with the rare frames that only tell something. Raises ValueError and RecursionError, too."""
-        if type(frame) is System and (key := "system/" + frame.subtype) in PLAIN:
-            value = decode_any(data)
-            if not isinstance(value, dict) or too_deep(data, value):
-                return None
-            return RARE[key](value)
-        return self._told(frame, data)
-
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
-        event = frame.event
-        if type(event) is BlockDelta:
-            return self._delta(event, frame.parent_tool_use_id, line, data)
-        return self._around(frame)
-
-    def _around(self, frame: StreamEvent) -> Sequence[EventBase]:
-        """Of the frames around the deltas."""
         event, parent = frame.event, frame.parent_tool_use_id
+        if type(event) is BlockDelta:
+            delta = event.delta
+            if delta.text is None:
+                return ()  # STREAM_SILENT says why
+            if data is line.data:
+                return self._messages.delta(parent, event.index, delta.kind, delta.text)
+            # The line was mended, so halves of surrogate pairs may be in it.
+            text = raw_delta_text(line.data) or delta.text
+            return self._messages.broken_delta(parent, event.index, delta.kind, text)
         if type(event) is MessageStartEvent:
             return self._messages.start(parent, event.message)
         if type(event) is BlockStop:
@@ -214,15 +195,6 @@ class ClaudeDecoder(Decoder):
         if type(event) is MessageStopEvent:
             return self._messages.stop(parent, frame.abandoned_blocks)
         return ()  # STREAM_SILENT says why
-
-    def _delta(self, event: BlockDelta, parent: str | None, line: Line, data: bytes) -> Sequence[EventBase]:
-        delta = event.delta
-        if (found := SAID.get(type(delta))) is None:
-            return ()  # STREAM_SILENT says why
-        kind, text = found[0], getattr(delta, found[1])
-        if data is not line.data:  # it was mended, so halves of surrogate pairs may be in it
-            return self._messages.broken_delta(parent, event.index, kind, raw_delta_text(line.data) or text)
-        return self._messages.delta(parent, event.index, kind, text)
 
     def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
         message, parent = frame.message, frame.parent_tool_use_id
@@ -282,7 +254,7 @@ class ClaudeDecoder(Decoder):
             return Decoded(RARE[key](value))
         except LookupError:
             return unparsed(line, "malformed" if _is_known(key, value) else "unknown_type")
-        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+        except (MalformedError, ValueError):
             return unparsed(line, "malformed")
 
     @staticmethod

@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from clisup.backends.frames import LARGEST, MalformedError
-from clisup.model.deltas import DeltaKind
+from clisup.model.events import DeltaKind
 
 __all__ = [
-    "SAID",
     "Assistant",
     "BlockDelta",
     "BlockStart",
@@ -58,30 +57,29 @@ class UsageCounts(Struct):
 
 class TextDelta(Struct, tag="text_delta", gc=False):
     text: str
+    kind: ClassVar[DeltaKind] = "text"
 
 
 class ThinkingDelta(Struct, tag="thinking_delta", gc=False):
-    thinking: str
+    text: str = msgspec.field(name="thinking")
+    kind: ClassVar[DeltaKind] = "thinking"
 
 
 class InputDelta(Struct, tag="input_json_delta", gc=False):
-    partial_json: str
+    text: str = msgspec.field(name="partial_json")
+    kind: ClassVar[DeltaKind] = "tool_input"
 
 
 class SignatureDelta(Struct, tag="signature_delta", gc=False):
-    """A proof of the thinking for the API; no one reads it."""
+    """Proof of the thinking for the API. No event holds it."""
+
+    text: ClassVar[None] = None
 
 
 class CitationsDelta(Struct, tag="citations_delta", gc=False):
-    """Sources of a text; the text itself comes in its own deltas."""
+    """Sources of a text. The text itself comes in its own deltas."""
 
-
-SAID: dict[type[Struct], tuple[DeltaKind, str]] = {
-    TextDelta: ("text", "text"),
-    ThinkingDelta: ("thinking", "thinking"),
-    InputDelta: ("tool_input", "partial_json"),
-}
-"""Of deltas that say something: what kind it is, and in which field it stands."""
+    text: ClassVar[None] = None
 
 
 class MessageHead(Struct):

@@ -24,7 +24,7 @@ from clisup.model.events import (
 )
 from clisup.model.times import rfc3339
 
-__all__ = ["PLAIN", "RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
+__all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
 
 Frame = dict[str, Any]
 
@@ -193,6 +193,3 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "auth_status": _from("auth_status", "error"),
     "tool_progress": _tool_progress,
 }
-
-PLAIN = frozenset({"system/status"})
-"""Those of them that are not so rare (one for each call of the model), flat, and told as they are: nothing is decided by them."""

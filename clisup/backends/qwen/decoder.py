@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clisup.backends.base import Carried, Decoded
 from clisup.backends.claude.blocks import DETAIL_CHARS, blocks_of, tool_uses
@@ -29,13 +30,13 @@ from clisup.backends.frames import MalformedError, get_dict, get_int, get_number
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
 from clisup.backends.qwen.tools import own_words
-from clisup.model.deltas import DeltaKind
 from clisup.model.events import (
     AssistantMessage,
     BackendRetry,
     BackendStatus,
     Block,
     ContentDelta,
+    DeltaKind,
     EventBase,
     MessageStart,
     Retracted,
@@ -43,7 +44,6 @@ from clisup.model.events import (
     ToolResult,
 )
 from clisup.model.lines.framing import Line
-from clisup.model.stretch import NO_STRETCH, Stretch
 from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
 
@@ -96,10 +96,6 @@ class QwenDecoder(ClaudeDecoder):
 
     # The frequent frames
 
-    def stretch(self, lines: Sequence[bytes], begin: int, limit: int) -> Stretch:
-        """None: each delta is looked at for its place, and for words that are the CLI's own."""
-        return NO_STRETCH
-
     def _stream_event(self, frame: StreamEvent, line: Line, data: bytes) -> Sequence[EventBase]:
         return self._placed(super()._stream_event(frame, line, data)) if frame.parent_tool_use_id is None else ()
 
@@ -115,7 +111,7 @@ class QwenDecoder(ClaudeDecoder):
     def _shown(self, event: ContentDelta) -> list[ContentDelta]:
         """A delta at its place in the whole message; one that looks like a failure waits for its `assistant` frame."""
         last = self._last
-        event = event.model_copy(update={"index": (event.index or 0) + last.confirmed})
+        event = replace(event, index=(event.index or 0) + last.confirmed)
         given = self._release()
         if event.kind == "text" and event.text.startswith(API_ERROR):
             last.error_text, last.error_index = event.text, event.index or 0
@@ -182,7 +178,7 @@ class QwenDecoder(ClaudeDecoder):
             return super()._rare(value, line, data)
         try:
             return Decoded(handle(self, value)) if isinstance(value, dict) else Decoded(())
-        except (MalformedError, ValueError):  # pydantic's ValidationError is a ValueError
+        except (MalformedError, ValueError):
             return super()._rare(None, line, data)
 
     def _retry(self, frame: dict[str, Any]) -> list[EventBase]:
@@ -246,7 +242,7 @@ def _tool_progress(frame: dict[str, Any]) -> list[EventBase]:
 
 
 def _of_the_tool(result: ToolResult) -> ToolResult:
-    return result.model_copy(update={"content": own_words(result.content)}) if result.is_error else result
+    return replace(result, content=own_words(result.content)) if result.is_error else result
 
 
 def _init(frame: dict[str, Any]) -> list[EventBase]:
@@ -302,7 +298,7 @@ def _share(total: Usage, carried: Usage | None, *, idle: bool) -> tuple[Usage, U
     return share if idle or _is_used(share) else Usage(), total if counted else carried
 
 
-_UNUSED = NO_USAGE.model_copy(update={"cache_creation_input_tokens": None, "reasoning_tokens": None})
+_UNUSED = replace(NO_USAGE, cache_creation_input_tokens=None, reasoning_tokens=None)
 
 
 def _is_used(usage: Usage) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import Notification, SessionContext
@@ -140,7 +142,7 @@ class Budgets:
         used = self.used()
         among: tuple[Limit, ...] = ("wall_s",) if self._answered else ENDING
         if (breach := breach_of(limits, used, among=among)) is not None:
-            error = error_of(breach, started=True).model_dump(mode="json", exclude_none=True)
+            error = msgspec.to_builtins(error_of(breach, started=True))
             run.end("budget", ladder_for("graceful", self._context.timeouts), error=error)
             return math.inf
         return math.inf if limits.wall_s is None else max(0.0, limits.wall_s - used.wall_s)
@@ -162,7 +164,7 @@ class Budgets:
     def _priced(self, done: TurnCompleted, spent: dict[str, Usage]) -> TurnCompleted:
         usage, reported = done.usage, sum(spent.values(), Usage())
         if usage.total_tokens is None and reported.total_tokens is not None:
-            usage = reported.model_copy(update={"source": "estimated"})
+            usage = replace(reported, source="estimated")
         changes: dict[str, Any] = {} if usage is done.usage else {"usage": usage}
         estimated = done.cost_source == "estimated"
         if (done.cost_usd is None or estimated) and usage.total_tokens is not None:
@@ -170,7 +172,7 @@ class Budgets:
                 spent = {self._context.ledger.model or self._context.setting("model") or "": usage}
             if (cost := self._context.services.prices().cost(spent, own=estimated)) is not None:
                 changes |= {"cost_usd": whole_usd(cost), "cost_source": "estimated"}
-        return done.model_copy(update=changes) if changes else done
+        return replace(done, **changes) if changes else done
 
     # -- requests of clients
 

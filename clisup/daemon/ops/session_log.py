@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import msgspec
 import structlog
 
 from clisup.daemon.sessions.recorder import Item, Recorder
@@ -60,7 +61,7 @@ class SessionLog:
 
 
 def _actor(actor: ev.Actor | None) -> dict[str, Any]:
-    return {} if actor is None else actor.model_dump(exclude_none=True)
+    return {} if actor is None else msgspec.to_builtins(actor)
 
 
 def _prompt_accepted(event: ev.PromptAccepted) -> Line:

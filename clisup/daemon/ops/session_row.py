@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clisup.config.session_spec import SessionSpec
 from clisup.host import clock
 from clisup.model.sessions.ledger import Ledger
@@ -57,7 +59,7 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> dic
         "held": process.held,
         "approvals": process.approvals,
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
-        "tokens": ledger.usage.model_dump(),
+        "tokens": asdict(ledger.usage),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
         "budget": process.budget,

@@ -1,4 +1,4 @@
-"""What a run has to journal: its events in order, their blobs first; while the disk refuses it waits, with frozen timers."""
+"""Events of a run on their way into the journal, in order, after their blobs. A full disk makes them wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
-from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.model.events import StderrLine
@@ -24,56 +24,55 @@ _log = structlog.get_logger()
 
 
 class Recording(Protocol):
-    """Where a batch goes."""
+    """Journal of a batch."""
 
-    def record(self, entries: Sequence[Entry]) -> int:
-        """Journal all of them or none. Raises `WorldError(storage_failed)`."""
+    def record(self, items: Sequence[Item]) -> int:
+        """Journal all items or none. Raises `WorldError(storage_failed)`."""
 
 
 class Batch:
-    """One run's. `on_blocked` is told when the disk stops taking anything, and when it does again."""
+    """Batch of one run. `on_blocked` is called when the disk refuses writes, and when it takes them again."""
 
     def __init__(self, sink: Recording, run_dir: RunDir, storage: Storage, on_blocked: Callable[[bool], None]) -> None:
         self._sink = sink
         self._dir = run_dir
         self._storage = storage
         self._on_blocked = on_blocked
-        self._entries: list[Entry] = []
-        self.stderr_lines = 0  # that wait here
+        self._items: list[Item] = []
+        self.stderr_lines = 0  # stderr lines that wait here
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
         self._blocked_by: set[str] = set()
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
-        """To be journaled with the next `store`."""
-        self._entries.append(item)
+        """Add an item to the next `store`."""
+        self._items.append(item)
         self.stderr_lines += type(item.event) is StderrLine
         for blob in blobs:
             small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
             (self._blobs if small else self._long).append(blob)
 
     def fold(self, item: Item, joined: Callable[[Item, Item], Item | None]) -> bool:
-        """Put the item and the last one that waits here together; False where there is none, or they do not go together."""
-        last = self._entries[-1] if self._entries else None
-        if not isinstance(last, Item) or (both := joined(last, item)) is None:
+        """Join the item with the last one that waits. Return False if there is none, or if they cannot be joined."""
+        if not self._items or (both := joined(self._items[-1], item)) is None:
             return False
-        self._entries[-1] = both
+        self._items[-1] = both
         return True
 
-    def extend(self, entries: Sequence[Entry]) -> None:
-        """The same for entries that have no blobs."""
-        self._entries += entries
+    def extend(self, items: Sequence[Item]) -> None:
+        """Add items of stdout that have no blobs."""
+        self._items += items
 
     async def store(self) -> None:
         """Journal the batch."""
-        while self._entries:
+        while self._items:
             if self._long:
                 await self._write_long()
             await self.surely(self.store_now)
 
     async def _write_long(self) -> None:
-        """Write the long blobs, without a hold on the loop. They stay in the batch until they are whole."""
+        """Write the long blobs in a thread. They stay in the batch until they are whole."""
         async with self._writing:
             while self._long:
                 blob = self._long[0]
@@ -86,9 +85,9 @@ class Batch:
                     del self._long[0]
 
     def store_now(self) -> None:
-        """Journal the batch, or none of it. Raises `WorldError(storage_failed)`.
+        """Journal the whole batch or nothing. Raises `WorldError(storage_failed)`.
 
-        Where a long blob is not written yet, whoever writes it does this, too, a moment later.
+        If a long blob is not written yet, `store` journals the batch after it.
         """
         if self._long:
             return
@@ -96,12 +95,12 @@ class Batch:
             with self._storage.watched():
                 for blob in self._blobs:
                     self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._entries)
-        self._entries, self.stderr_lines = [], 0
+        self._sink.record(self._items)
+        self._items, self.stderr_lines = [], 0
         self._blobs = []
 
     async def surely(self, action: Callable[[], T]) -> T:
-        """Do it; while the disk refuses, wait rather than lose or skip."""
+        """Run the action. Wait and repeat it while the disk refuses."""
         while True:
             try:
                 done = action()
@@ -119,7 +118,7 @@ class Batch:
         await trio.sleep(STORAGE_RETRY_S)
 
     def blocked(self, by: str, blocked: bool) -> None:
-        """The journal, or the keeper's spool, meets a disk that takes nothing; or does no longer."""
+        """Record that the disk refuses the journal or the keeper's spool, or that it takes them again."""
         was = bool(self._blocked_by)
         (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
         if bool(self._blocked_by) != was:

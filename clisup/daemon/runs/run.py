@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from clisup.backends.base import (
     Adapter,
     Control,
     ControlAnswer,
+    Decoded,
     Decoder,
 )
 from clisup.daemon.runs.batch import Batch
@@ -35,12 +37,11 @@ from clisup.daemon.runs.spool_reader import Intake
 from clisup.daemon.runs.spool_stream import Stream
 from clisup.daemon.runs.stderr import Stderr
 from clisup.daemon.runs.stdin_messages import ControlRequests, StdinMessages
-from clisup.daemon.runs.stretch import Taken, take_stretch
 from clisup.daemon.runs.termination import Termination
 from clisup.daemon.runs.unparsed import UnparsedLines
 from clisup.daemon.runs.watchdog import WatchdogTask
 from clisup.daemon.sessions.recorder import Item
-from clisup.model.events import EventBase, Notice, SessionInit
+from clisup.model.events import BackendStatus, EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import Turn
@@ -74,6 +75,7 @@ class Run:
         self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
                            redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
         self._decoded_to = self._sink.turn.begin["out"]
+        self._plain_bytes = min(limits.inline_bytes, limits.line_values)  # no payload is longer, and no values are more
         # Output up to the present size is decoded before anything is sent to the CLI.
         behind = spool_size(run_dir.out)
         self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, settings.pace, behind=behind)
@@ -258,18 +260,22 @@ class Run:
         await self._batch.store()
 
     async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
-        """More of stdout, or none where lines of it wait: lines are taken until the step is over."""
+        """Cut the data and take lines until the step is over. `data` is empty while lines wait."""
         out = self._out
         if data:
             out.cut(data)
         self._heartbeat = out.waits and not out.framer.pending
         while out.waits:
-            if (taken := self._take_stretch(*out.stretch())) is not None:
-                out.passed(taken.lines, taken.end)
-            else:
-                line = await readable(out.next(), self._decoder, self._settings.limits)
-                await self._take_out(line)
-                out.passed(1, line.end)
+            chunk = self._decoder.decode_chunk(out.chunk(self._plain_bytes) if self._is_midway else ())
+            if chunk.told:
+                self._take_told(chunk.told)
+                out.passed(len(chunk.told))
+            if chunk.line is not None and chunk.decoded is not None:
+                await self._take_line(chunk.line, chunk.decoded)
+                out.passed(1)
+            elif not chunk.told:
+                await self._take_out(await readable(out.next(), self._decoder, self._settings.limits))
+                out.passed(1)
             if step.is_over:
                 break
         self.watchdog.alive(heartbeat=self._heartbeat)
@@ -278,29 +284,42 @@ class Run:
         """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
         self._keeper.in_order()
 
-    def _take_stretch(self, pieces: Sequence[bytes], at: int, start: int) -> Taken | None:
-        """Lines for which nothing is to be decided, in one step; None where the next one is none of these, or it is no time for them.
+    @property
+    def _is_midway(self) -> bool:
+        """Tell whether a line may need no decision: the turn has spoken and has not ended.
 
-        The turn's first frame is news to everybody, a live process may begin a turn by itself, or waits to be asked for the end.
+        The turn's first frame changes the session's state. A live process may begin a turn by itself, or wait for the end.
         """
-        turn = self._sink.turn
         if self._unseen or not self.spoke or self._waits or self.terminal is not None:
-            return None
-        if self._live and (not turn.id or turn.ending):
-            return None
-        taken = take_stretch(pieces, at, start, turn, self._settings, self._decoder)
-        if taken is not None:
-            self._batch.extend(taken.entries)
-            for event in taken.told:
-                self.tracker.see(event)
-            self._decoded_to, self._heartbeat = taken.end, False
-            self.watchdog.phase_changed()
-        return taken
+            return False
+        turn = self._sink.turn
+        return not self._live or bool(turn.id and not turn.ending)
+
+    def _take_told(self, told: Sequence[tuple[Line, Sequence[EventBase]]]) -> None:
+        """Journal the events of lines that need no decision."""
+        turn, run, items = self._sink.turn, self._settings.number, []
+        known = turn.has_journaled("out", told[0][0].start + 1)
+        see, sample = self.tracker.see, self._settings.frames.see
+        for line, events in told:
+            sample(line, events)
+            for k, event in enumerate(events):
+                see(event)
+                if type(event) is BackendStatus:
+                    self._check_limits(event)
+                if not known or not turn.has_journaled("out", line.end, k):
+                    items.append(Item(event, turn.id, Source(run, "out", line.start, line.end, k)))
+        self._batch.extend(items)
+        self._decoded_to, self._heartbeat = told[-1][0].end, False
+        self.tracker.background = self._decoder.background
+        if self._live:
+            self._given_up |= self._decoder.given_up
+        self.watchdog.phase_changed()
 
     async def _take_out(self, line: Line) -> None:
-        if line.is_blank:
-            return
-        decoded = self._decoder.decode(line)
+        if not line.is_blank:
+            await self._take_line(line, self._decoder.decode(line))
+
+    async def _take_line(self, line: Line, decoded: Decoded) -> None:
         if begins_turn(decoded.events) and await self._goes_on(line, decoded.events):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
@@ -443,7 +462,7 @@ class Run:
         if self._sink.turn.ending is not None or self._keeper.ending or self.terminal is not None:
             return
         if (fault := self._limits.fault(event)) is not None:
-            error = fault.error.model_dump(mode="json", exclude_none=True)
+            error = msgspec.to_builtins(fault.error)
             self.end(fault.reason, ladder_for("term", self.watchdog.timeouts), error=error)
 
     def note(self, event: EventBase, memo: TurnState | None = None) -> None:

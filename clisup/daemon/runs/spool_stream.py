@@ -1,8 +1,9 @@
-"""One spool of a run: where it is read, how it is cut into lines, and which of them wait to be taken."""
+"""Stream of lines from one spool of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.lines.long_line import LONG_LINE
@@ -10,51 +11,46 @@ from clisup.store.spool import SpoolReader
 
 __all__ = ["Stream"]
 
+CHUNK_LINES = 128
+"""Most lines of one chunk. The daemon checks the clock between two chunks."""
+
 
 class Stream:
-    """`read` gives the bytes that are new, `cut` makes lines of them, which wait until `passed` says that they are taken."""
+    """`read` returns new bytes, `cut` makes lines of them. The lines wait until `passed` says that they are taken."""
 
     def __init__(self, path: str, offset: int, limit: int) -> None:
         self.reader = SpoolReader(path, offset)
         self.framer = LineFramer(offset=offset, limit=limit, pieces_over=LONG_LINE)
         self.read: Callable[[], bytes] = self.reader.read
         self.close: Callable[[], None] = self.reader.close
-        self._lines: list[Line] = []  # the last one first; these come before the others
-        self._pieces: Sequence[bytes] = ()  # whole lines without their newlines
-        self._at = 0  # those before it are taken
-        self._start = offset  # where that one begins
+        self._lines: list[Line] = []
+        self._at = 0  # the lines before it are taken
 
     def cut(self, data: bytes) -> None:
-        """Cut the next bytes into lines. All lines of before have been taken."""
-        lines, self._start, self._pieces = self.framer.cut(data)
-        self._lines, self._at = lines[::-1], 0
+        """Cut the next bytes into lines. All earlier lines have been taken."""
+        self._lines, self._at = self.framer.feed(data), 0
 
     @property
     def waits(self) -> bool:
-        """A line has been cut and not taken."""
-        return self._at < len(self._pieces) or bool(self._lines)
-
-    def stretch(self) -> tuple[Sequence[bytes], int, int]:
-        """The lines, which of them is the first that waits, and where it begins. None where it had begun in an earlier read."""
-        return ((), 0, 0) if self._lines else (self._pieces, self._at, self._start)
+        """Tell whether a line waits to be taken."""
+        return self._at < len(self._lines)
 
     def next(self) -> Line:
-        """The first line that waits."""
-        if self._lines:
-            return self._lines[-1]
-        piece = self._pieces[self._at]
-        return Line(self._start, self._start + len(piece) + 1, piece)
+        """Return the first line that waits."""
+        return self._lines[self._at]
 
-    def passed(self, lines: int, end: int) -> None:
-        """So many lines have been taken; the last of them ends at `end`."""
-        if self._lines:
-            self._lines.pop()
-        else:
-            self._at, self._start = self._at + lines, end
+    def chunk(self, limit: int) -> Iterator[Line]:
+        """Yield the lines that wait, up to the first that is longer than `limit` bytes."""
+        for line in islice(self._lines, self._at, self._at + CHUNK_LINES):
+            if line.end - line.start > limit:
+                return
+            yield line
+
+    def passed(self, lines: int) -> None:
+        """Drop so many lines: they have been taken."""
+        self._at += lines
 
     @property
     def place(self) -> int:
-        """The end of the last line that was taken."""
-        if self._lines:
-            return self._lines[-1].start
-        return self._start if self._at < len(self._pieces) else self.framer.offset - self.framer.pending
+        """Return the end of the last line that was taken."""
+        return self._lines[self._at].start if self.waits else self.framer.offset - self.framer.pending

@@ -1,4 +1,4 @@
-"""What a CLI says on stderr, as events: redacted, cut, and a bounded number of them a turn. All of it is in the spool."""
+"""Events of a CLI's stderr: redacted, cut, and a bounded number for each turn. The spool has all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STDERR_TEXT_LIMIT = 2000
 
 
 class Stderr(Stream):
-    """The second spool of a run. `turn` gives the one that runs; `max_events` is the backend's limit `stderr_events`."""
+    """Second spool of a run. `turn` returns the running turn. `max_events` is the limit `stderr_events`."""
 
     def __init__(
         self, path: str, offset: int, line_limit: int, *, run: int, max_events: int, redact: Redactor, batch: Batch,
@@ -32,23 +32,23 @@ class Stderr(Stream):
         self._redact, self._batch, self._turn = redact, batch, turn
 
     def take_bytes(self, data: bytes, step: TimeSlice) -> None:
-        """Take more of it, or none where lines of it wait, until the step is over."""
+        """Cut the data and take lines until the step is over. `data` is empty while lines wait."""
         if data:
             self.cut(data)
         while self.waits:
             line = self.next()
             self.take(line)
-            self.passed(1, line.end)
+            self.passed(1)
             if step.is_over:
                 return
 
     def finish(self) -> None:
-        """Take what had no newline."""
+        """Take a last line without a newline."""
         if (line := self.framer.close()) is not None:
             self.take(line)
 
     def take(self, line: Line) -> None:
-        """An event for it, where it is not journaled yet and there is room."""
+        """Add an event for the line if it is not journaled yet and the limit is not reached."""
         turn, limit = self._turn(), self._max_events
         known = turn.stderr_events + self._batch.stderr_lines
         if turn.has_journaled("err", line.end) or known > limit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import trio
 
 from clisup.config.model import LimitsConfig
@@ -157,7 +158,7 @@ class WatchdogTask:
             return
         self._report("fired", verdict, seen)
         repeats = self._tracker.repeats if verdict.phase == "model" else None
-        why = {"failure": repeats.model_dump(mode="json", exclude_none=True)} if repeats else {}
+        why = {"failure": msgspec.to_builtins(repeats)} if repeats else {}
         ladder = ladder_for("graceful", self.timeouts)
         self._termination.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s, **why)
 

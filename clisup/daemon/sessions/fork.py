@@ -11,6 +11,7 @@ import os
 from functools import partial
 from typing import Any
 
+import msgspec
 import trio
 from msgspec import Struct
 
@@ -100,7 +101,7 @@ async def make_fork(
             "budget": source.budgets.limits,  # the same limits, with nothing used
             "resume_native_id": native_id,
             "seeded": None,
-            "forked_from": forked.model_dump(mode="json", exclude={"type"}, exclude_none=True),
+            "forked_from": {name: value for name, value in msgspec.to_builtins(forked).items() if name != "type"},
         }
     )
     with source.context.services.storage.watched():

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from clisup.backends.seeds import Seed, SeedRules
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
@@ -63,7 +65,8 @@ class Seeding:
     def with_transcript(self, spec: SessionSpec) -> SessionSpec:
         """Return the spec with the transcript's id and origin."""
         seeded = SessionSeeded(messages=len(self._history), native_session_id=self._native, actor=self._actor)
-        fields: dict[str, Any] = seeded.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+        fields: dict[str, Any] = msgspec.to_builtins(seeded)
+        del fields["type"]
         return spec.model_copy(update={"resume_native_id": self._native, "seeded": fields})
 
     @property

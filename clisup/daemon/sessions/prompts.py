@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import trio
+from msgspec.structs import asdict
 
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import RateLimitGate
@@ -213,7 +214,7 @@ class PromptQueue:
 
 def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> StoredPrompt:
     """Return the prompt as it is stored until its turn ends."""
-    stored: StoredPrompt = {"text": params.text, "expand": params.expand, "actor": actor.model_dump()}
+    stored: StoredPrompt = {"text": params.text, "expand": params.expand, "actor": asdict(actor)}
     stored["when_limited"] = params.when_limited
     if command:
         stored["command"] = True

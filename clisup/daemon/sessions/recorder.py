@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
+import msgspec
 import trio
 from msgspec import Struct
 
@@ -16,10 +17,9 @@ from clisup.daemon.ops.metrics import COUNTED, Meter, Metrics
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.model.deltas import DeltaRow
 from clisup.model.envelope import Envelopes
-from clisup.model.events import EventBase, Notice
-from clisup.model.journal import Source, encode_line, encode_row, event_type
+from clisup.model.events import ContentDelta, EventBase, Notice
+from clisup.model.journal import Source, encode_line, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
 from clisup.model.sessions.turn_state import TurnState
@@ -27,7 +27,7 @@ from clisup.store.journal_reader import JournalReader, StoredEvent
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
 
-__all__ = ["Entry", "Item", "Recorder", "Watcher", "Watchers"]
+__all__ = ["Item", "Recorder", "Watcher", "Watchers"]
 
 _LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
 
@@ -51,10 +51,6 @@ class Item(Struct, frozen=True, gc=False):
     turn_id: str | None = None
     src: Source | None = None
     memo: TurnState | None = None
-
-
-Entry = Item | DeltaRow
-"""What is journaled: one event, or a row of them."""
 
 
 class Watcher(Protocol):
@@ -138,45 +134,38 @@ class Recorder:
     def first_seq(self) -> int:
         return self._store.first_seq
 
-    def record(self, entries: Sequence[Entry]) -> int:
-        """Journal all entries or none; give the seq of the last. Raises `WorldError(storage_failed)`; then nothing happened."""
+    def record(self, items: Sequence[Item]) -> int:
+        """Journal all items or none, and return the seq of the last. Raises `WorldError(storage_failed)`."""
         with self._storage.watched():
-            return self._record(entries)
+            return self._record(items)
 
-    def _record(self, entries: Sequence[Entry]) -> int:
+    def _record(self, items: Sequence[Item]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
-        events, lines = self._encode(entries, first, ts)
+        events, lines = self._encode(items, first, ts)
         size = sum(map(len, lines))
         snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
         self._store.append(lines, len(lines), snapshot)
-        items = [entry for entry in entries if isinstance(entry, Item)]
         self.meter.stored(len(lines), [item.src for item in items].count(None), size)
         if self.followers:
             self.recent.add(first, events, size)
         elif self.recent.size:
             self.recent.clear()  # it must have no hole
-        self._fold_all(entries, first, ts)
-        self.on_recorded(items)
+        self._fold_all(items, first, ts)
+        self.on_recorded([item for item in items if type(item.event) is not ContentDelta])
         self._announce()
         return first + len(lines) - 1
 
-    def _encode(self, entries: Sequence[Entry], seq: int, ts: str) -> tuple[list[bytes], list[bytes]]:
-        """The envelopes, and the journal's lines with them."""
+    def _encode(self, items: Sequence[Item], first: int, ts: str) -> tuple[list[bytes], list[bytes]]:
+        """Return the envelopes, and the journal's lines with them."""
         envelopes = Envelopes(self.session_id, ts)
         events: list[bytes] = []
         lines: list[bytes] = []
-        for entry in entries:
-            turn_id = entry.turn_id or None
-            if isinstance(entry, DeltaRow):
-                row = envelopes.encode_deltas(entry.deltas, seq + len(events), turn_id)
-                events += row
-                lines += encode_row(row, entry.run, entry.starts, entry.ends)
-            else:
-                source = "daemon" if entry.src is None else "backend"
-                event = envelopes.encode(entry.event, seq + len(events), turn_id, source)
-                events.append(event)
-                lines.append(encode_line(event, src=entry.src, memo=entry.memo))
+        for seq, item in enumerate(items, first):
+            source = "daemon" if item.src is None else "backend"
+            event = envelopes.encode(item.event, seq, item.turn_id or None, source)
+            events.append(event)
+            lines.append(encode_line(event, src=item.src, memo=item.memo))
         return events, lines
 
     async def record_surely(self, make: Callable[[], list[Item]]) -> None:
@@ -184,29 +173,23 @@ class Recorder:
         it may be nothing any more."""
         await self._storage.with_retry(lambda: self._record(items) if (items := make()) else None)
 
-    def _fold_all(self, entries: Sequence[Entry], seq: int, ts: str) -> None:
-        """Of events that nobody looks at, the ledger is told the last place alone: a thousand deltas are one step."""
+    def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
+        """Fold the items into the ledger. Of events that the ledger does not read, it gets the last place alone."""
         passed: Source | None = None
         answers = False
-        for entry in entries:
-            if isinstance(entry, DeltaRow):
-                passed, answers = entry.last, True
-                seq += len(entry.deltas)
-                continue
-            type_, src = entry.event.type, entry.src
-            seq += 1
-            if type_ in _LOOKED_AT or entry.memo is not None or src is None or src.spool != "out":
+        for seq, item in enumerate(items, first):
+            type_, src = item.event.type, item.src
+            if type_ in _LOOKED_AT or item.memo is not None or src is None or src.spool != "out":
                 if passed is not None:
                     self.ledger.pass_over(passed, answers=answers)
                     passed, answers = None, False
-                self._fold(entry, seq - 1, ts)
+                self._fold(item, seq, ts)
             else:
                 passed, answers = src, answers or type_ in ANSWERS
         if passed is not None:
-            type_ = "content_delta" if isinstance(entry, DeltaRow) else entry.event.type
             if answers and type_ not in ANSWERS:
                 self.ledger.pass_over(passed, answers=answers)
-            self.ledger.fold(type_, {"seq": seq - 1, "ts": ts}, src=passed, memo=None, max_keys=self._max_keys)
+            self.ledger.fold(type_, {"seq": seq, "ts": ts}, src=passed, memo=None, max_keys=self._max_keys)
 
     def _fold(self, item: Item, seq: int, ts: str) -> None:
         fields: dict[str, Any] = {"seq": seq, "ts": ts}
@@ -214,11 +197,11 @@ class Recorder:
         if type_ in _LOOKED_AT:
             self._count(item)
             if type_ in FOLDED:
-                fields |= item.event.model_dump(mode="json", exclude_none=True)
+                fields |= msgspec.to_builtins(item.event)
                 fields["turn_id"] = item.turn_id or None
         self.ledger.fold(type_, fields, src=item.src, memo=item.memo, max_keys=self._max_keys)
         if type_ in SPENDING:
-            self.ledger.spend(item.event.model_dump(mode="json", exclude_none=True))
+            self.ledger.spend(msgspec.to_builtins(item.event))
 
     def _count(self, item: Item) -> None:
         """Count rare events; never tokens."""

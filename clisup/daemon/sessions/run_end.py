@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -95,7 +96,7 @@ class RunCloser:
         )
         if done.error is not None and done.error.kind == "idle_timeout":
             error = await trio.to_thread.run_sync(self._because, done.error, end, turn, run_dir)
-            done = done.model_copy(update={"error": error})
+            done = replace(done, error=error)
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
@@ -104,7 +105,7 @@ class RunCloser:
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
             evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
-            done = done.model_copy(update={"delivery": "uncertain", "evidence": evidence})
+            done = replace(done, delivery="uncertain", evidence=evidence)
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = carried_totals(context, run.terminal, answered=turn.answered) | (
             TurnState(native_lost=True) if lost else TurnState()
@@ -120,7 +121,7 @@ class RunCloser:
         failure = self._context.backend.adapter.repeated(end, transcript, answered=turn.answered)
         if failure is None:
             return silence
-        return because(silence, failure.model_copy(update={"message": self._context.redact(failure.message)}))
+        return because(silence, replace(failure, message=self._context.redact(failure.message)))
 
     def _correction(self, done: TurnCompleted, end: RunEnd, mode: str | None) -> Correction | None:
         """Return the correction for a run that did nothing because of the way it named the native session."""
@@ -158,7 +159,7 @@ def _process_exited(record: ExitRecord, ending: TurnEnding | None) -> ProcessExi
         exit_code=record.exit_code,
         signal=record.signal,
         ended_by=ended_by(record, ending.get("asked") if ending else None),
-        actor=Actor.model_validate(actor) if actor else None,
+        actor=msgspec.convert(actor, Actor) if actor else None,
         survivors=_named(record.survivors),
         kept=_named(record.kept) or None,
         left=_named(record.left) or None,

@@ -7,8 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 import trio
+from msgspec.structs import asdict
 
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.approvals.queue import ApprovalQueue
@@ -146,9 +148,9 @@ class Session:
         if self.recorder.next_seq != 1:
             return
         if self.spec.forked_from is not None:
-            self.recorder.record([Item(SessionForked.model_validate(self.spec.forked_from))])
+            self.recorder.record([Item(msgspec.convert(self.spec.forked_from, SessionForked))])
         elif self.spec.seeded is not None:
-            self.recorder.record([Item(SessionSeeded.model_validate(self.spec.seeded))])
+            self.recorder.record([Item(msgspec.convert(self.spec.seeded, SessionSeeded))])
 
     # -- the session's task ------------------------------------------------------------------------------------------
 
@@ -303,14 +305,14 @@ class Session:
         if turn is self.ledger.current:
             self._end_current("client", mode, actor)
         elif self._runner is not None and self.context.starting == turn.id:
-            self._runner.cancel("client", mode, actor=actor.model_dump())
+            self._runner.cancel("client", mode, actor=asdict(actor))
         else:
             self._drop_queued(turn, actor)
         return turn.id, await self.finished(turn.id)
 
     def _end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
         """End the turn that is running or being started."""
-        why = {"actor": actor.model_dump()} if actor else {}
+        why = {"actor": asdict(actor)} if actor else {}
         if self.run is not None:
             self.run.end(reason, ladder_for(mode, self.context.timeouts), **why)
         elif self._runner is not None:

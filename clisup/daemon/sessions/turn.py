@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 import trio
 
@@ -30,7 +31,16 @@ from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
 from clisup.host.process.stale_locks import remove_stale_locks
-from clisup.model.events import Actor, EventBase, Notice, ProcessStarted, TurnCompleted, TurnError, TurnStarted
+from clisup.model.events import (
+    Actor,
+    EventBase,
+    Notice,
+    ProcessStarted,
+    TurnCompleted,
+    TurnError,
+    TurnErrorKind,
+    TurnStarted,
+)
 from clisup.model.prompts.stored import StoredPrompt
 from clisup.model.sessions.ledger import Turn
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
@@ -353,7 +363,7 @@ class TurnRunner:
             prompt_bytes=len(text.encode()),
             prompt_images=sum(block["type"] == "image" for block in prompt.get("content", ())) or None,
             key=turn.key,
-            actor=Actor.model_validate(actor) if actor else None,
+            actor=msgspec.convert(actor, Actor) if actor else None,
             prompt_ids=(draft.request.prompt_id,) if draft.request.live and draft.request.prompt_id else None,
         )
 
@@ -391,6 +401,13 @@ def _not_kept(word: dict[str, Any]) -> WorldError:
 
 def _turn_error(error: ClisupError) -> TurnError:
     """Return the turn's error for a failure to start."""
-    kinds = {"storage_failed": "storage_failed", "permission_denied": "permission", "session_busy": "session_busy"}
-    kind = kinds.get(error.kind, "spawn_failed" if isinstance(error, WorldError) else "invalid_request")
+    other: TurnErrorKind = "spawn_failed" if isinstance(error, WorldError) else "invalid_request"
+    kind = _KINDS.get(error.kind, other)
     return TurnError(kind=kind, message=str(error), retryable=error.to_wire()["data"]["retryable"])
+
+
+_KINDS: dict[str, TurnErrorKind] = {
+    "storage_failed": "storage_failed",
+    "permission_denied": "permission",
+    "session_busy": "session_busy",
+}

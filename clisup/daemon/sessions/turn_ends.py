@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.limits.budgets import Budgets
@@ -13,7 +14,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.model.events import EventBase, TurnCompleted
+from clisup.model.events import EventBase, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import Turn
 from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.rate_limit import with_wait
@@ -67,7 +68,7 @@ class TurnEnds:
         blob = Blob(f"blob-{run}-out-final.{context.ledger.turns}", done.text.encode())
         with context.services.storage.watched():
             context.dir.run(run).save_blob(blob.name, blob.data)
-        return done.model_copy(update={"text": done.text[:HEAD_CHARACTERS], "blob": blob.name})
+        return replace(done, text=done.text[:HEAD_CHARACTERS], blob=blob.name)
 
     async def end(self, turn_id: str, done: TurnCompleted) -> None:
         """Journal the end of a turn that no run reports, after the ends of its open approvals."""
@@ -108,12 +109,12 @@ class TurnEnds:
         if turn.run:  # nobody follows this run, and the next turn must not meet it on the same native session
             await end_run(self._context.dir.run(turn.run))
         message = "the daemon could not go on with this turn; its log says why"
-        failure = {"kind": "storage_failed" if isinstance(error, WorldError) else "protocol", "message": message}
-        await self.end(turn.id, TurnCompleted.model_validate({"outcome": "failed", "error": failure}))
+        failure = TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
+        await self.end(turn.id, TurnCompleted(outcome="failed", error=failure))
 
 
 def _with_denied(done: TurnCompleted, turn: Turn | None) -> TurnCompleted:
     """Add the tools that were denied during the turn: not every CLI reports them at the end."""
     if turn is None or not turn.denied:
         return done
-    return done.model_copy(update={"denied": tuple(dict.fromkeys((*done.denied, *turn.denied)))})
+    return replace(done, denied=tuple(dict.fromkeys((*done.denied, *turn.denied))))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from clisup.backends.base import Background, Carried, background_of
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Entry, Item
+from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.host import clock
-from clisup.model.events import Actor, ApprovalRequested, TurnError, TurnStarted
+from clisup.model.events import Actor, ApprovalRequested, ContentDelta, TurnError, TurnStarted
 from clisup.model.lifecycle import Cause
 from clisup.model.sessions.ledger import Turn
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
@@ -44,14 +46,14 @@ class TurnRecorder:
         nothing_yet = 0.0 if self._context.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
-        usage = unused if ledger.usage_total is None else Usage.model_validate(ledger.usage_total)
+        usage = unused if ledger.usage_total is None else msgspec.convert(ledger.usage_total, Usage)
         return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background))
 
-    def record(self, entries: Sequence[Entry]) -> int:
-        """Journal the entries. Raises `WorldError(storage_failed)`."""
+    def record(self, items: Sequence[Item]) -> int:
+        """Journal the items. Raises `WorldError(storage_failed)`."""
         context = self._context
-        self._ends.observe([entry.event for entry in entries if isinstance(entry, Item)])
-        seq = context.recorder.record(entries)
+        self._ends.observe([item.event for item in items if type(item.event) is not ContentDelta])
+        seq = context.recorder.record(items)
         context.services.opened.add(context.id, context.native_id)  # the CLI may have reported its native id
         return seq
 
@@ -72,7 +74,7 @@ class TurnRecorder:
     def cancel_approvals(self, ending: TurnEnding) -> list[Item]:
         """Cancel the open approvals of a turn that is being ended, and return what to journal."""
         actor = ending.get("actor")
-        return self._approvals.cancelled("end", Actor.model_validate(actor) if actor else None)
+        return self._approvals.cancelled("end", msgspec.convert(actor, Actor) if actor else None)
 
     def lap(self) -> float:
         """Return the seconds since the turn began, and begin the next turn's time."""
@@ -128,9 +130,9 @@ def carried_totals(context: SessionContext, terminal: Terminal | None, *, answer
     if terminal is not None and terminal.cost_total_usd is not None:
         carried["cost_total_usd"] = terminal.cost_total_usd
     if terminal is not None and terminal.usage_total is not None:
-        carried["usage_total"] = terminal.usage_total.model_dump(exclude_none=True)
+        carried["usage_total"] = msgspec.to_builtins(terminal.usage_total)
     elif answered and context.backend.adapter.capabilities.running_usage:
-        carried["usage_total"] = Usage().model_dump(exclude_none=True)
+        carried["usage_total"] = msgspec.to_builtins(Usage())
     return carried
 
 

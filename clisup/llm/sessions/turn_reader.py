@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from clisup.client.events import (
     ApprovalRequested,
     AssistantMessage,
@@ -71,14 +73,14 @@ async def whole(envelope: Envelope, fetch: Fetch) -> Envelope:
         updates[name] = _value(name, await fetch(event.blob))
     if isinstance(event, AssistantMessage | ToolResult) and any(block.blob for block in event.blocks or ()):
         updates["blocks"] = tuple([await _block(block, fetch) for block in event.blocks or ()])
-    return replace(envelope, event=event.model_copy(update=updates)) if updates else envelope
+    return replace(envelope, event=structs.replace(event, **updates)) if updates else envelope
 
 
 async def _block(block: SaidBlock, fetch: Fetch) -> SaidBlock:
     if block.blob is None:
         return block
     name = "input" if block.input is not None else "data" if block.data is not None else "text"
-    return block.model_copy(update={name: _value(name, await fetch(block.blob))})
+    return structs.replace(block, **{name: _value(name, await fetch(block.blob))})
 
 
 def _value(name: str, payload: bytes) -> Any:

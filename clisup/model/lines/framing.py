@@ -8,7 +8,7 @@ packed into blocks on the way, so that each byte is copied twice at most. Lines 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from clisup.model.lines.cuts import Cuts
 
-__all__ = ["DEFAULT_LINE_LIMIT", "Cut", "Line", "LineFramer"]
+__all__ = ["DEFAULT_LINE_LIMIT", "Line", "LineFramer"]
 
 DEFAULT_LINE_LIMIT = 64 * 1024 * 1024
 _HEAD = 512  # bytes of an oversize line that stay in memory, for its excerpt
@@ -68,14 +68,6 @@ class Line(Struct, frozen=True, gc=False):
         return replace(self, data=_join(self.pieces), pieces=()) if self.pieces else self
 
 
-class Cut(NamedTuple):
-    """What a chunk completed: first `lines`, then `pieces`, whole lines without their newline, the first from `start` on."""
-
-    lines: list[Line]
-    start: int
-    pieces: list[bytes]
-
-
 class LineFramer:
     """Cuts a byte stream at `\\n` alone: U+2028 and `\\r` inside a line stay in it."""
 
@@ -113,27 +105,22 @@ class LineFramer:
         return self._offset - self._start
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """Take the next bytes; give the lines that they complete, in order."""
-        lines, start, pieces = self.cut(chunk)
-        for piece in pieces:
+        """Take the next bytes. Return the lines that they complete, in order."""
+        pieces = chunk.split(b"\n")
+        last = pieces.pop()
+        # A piece longer than the limit, or the end of a line that has begun, needs `_finish`. All others are lines.
+        slow = len(pieces) if len(chunk) > self._limit else min(len(pieces), 1) if self._length else 0
+        lines = [self._finish(piece, newline=1) for piece in pieces[:slow]]
+        start = self._start
+        for piece in pieces[slow:] if slow else pieces:
             end = start + len(piece) + 1
             lines.append(Line(start, end, piece))
             start = end
-        return lines
-
-    def cut(self, chunk: bytes) -> Cut:
-        """The same, without a record for each of the lines that lie in the chunk as they are."""
-        pieces = chunk.split(b"\n")
-        last = pieces.pop()
-        # A piece longer than the limit, or the end of a line that has begun, takes the long way; all others are lines.
-        slow = len(pieces) if len(chunk) > self._limit else min(len(pieces), 1) if self._length else 0
-        lines = [self._finish(piece, newline=1) for piece in pieces[:slow]]
-        start, whole = self._start, pieces[slow:] if slow else pieces
-        if whole:
-            self._offset = self._start = start + sum(map(len, whole)) + len(whole)
+        if len(pieces) > slow:
+            self._offset = self._start = start
         if last:
             self._keep(last)
-        return Cut(lines, start, whole)
+        return lines
 
     def close(self) -> Line | None:
         """The stream has ended: give the last line if it had no newline."""

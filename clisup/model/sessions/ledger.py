@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, cast
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
@@ -209,7 +210,7 @@ class Ledger(Struct):
         plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             **plain,
-            "usage": self.usage.model_dump(exclude_none=True),
+            "usage": msgspec.to_builtins(self.usage),
             "current": _turn_out(self.current) if self.current else None,
             "resting": _turn_out(self.resting) if self.resting else None,
             "queue": [_turn_out(turn) for turn in self.queue],
@@ -220,7 +221,7 @@ class Ledger(Struct):
         for name in _PLAIN:
             if name in state:
                 setattr(self, name, state[name])
-        usage = Usage.model_validate(state.get("usage") or {})
+        usage = msgspec.convert(state.get("usage") or {}, Usage)
         self.usage = UNKNOWN_USAGE if usage == UNKNOWN_USAGE else usage
         if "tokens" not in state:  # of a release without budgets
             self.tokens, self.turns_begun = self.usage.total_tokens or 0, sum(self.outcomes.values())
@@ -388,7 +389,7 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
 
 def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
-    usage = Usage.model_validate(event.get("usage") or {})
+    usage = msgspec.convert(event.get("usage") or {}, Usage)
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None
         ledger.wall_s += turn_duration(over.began, event["ts"], over.paused_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clisup.model.sessions.ledger import Ledger
 from clisup.model.usage import Usage
 
@@ -20,6 +22,6 @@ def totals_of(ledgers: Iterable[Ledger]) -> dict[str, Any]:
     return {
         "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in known) for name in _OUTCOMES},
         "watchdog_fired": sum(ledger.watchdog_fired for ledger in known),
-        "tokens": Usage.total(ledger.usage for ledger in known).model_dump(),
+        "tokens": asdict(Usage.total(ledger.usage for ledger in known)),
         "cost_usd": round(sum(costs), 6) if costs else None,
     }

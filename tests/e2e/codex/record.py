@@ -26,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
 from clisup.backends.registry import get_adapter
 from clisup.model.events import ApprovalRequested
@@ -191,7 +193,7 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
         "argv": list(spec.argv),
         "environment": sorted([*session.environment(), *spec.env]),
         "launch": _launch(request),
-        "carried": {"usage": carried.usage.model_dump(exclude_none=True)} if carried.usage else {},
+        "carried": {"usage": msgspec.to_builtins(carried.usage)} if carried.usage else {},
         "prompt": run.prompt,
         "exit_code": code if code >= 0 else None,
         "signal": signal.Signals(-code).name if code < 0 else None,

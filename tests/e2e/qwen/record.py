@@ -23,6 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from clisup.backends.base import Carried, LaunchRequest, LaunchSpec
 from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.model.lines.framing import LineFramer
@@ -127,7 +129,7 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
         "files": sorted(spec.files),
         "prompt": run.prompt,
         "launch": launch,
-        "carried": {"usage": session.usage.model_dump(exclude_none=True)} if session.usage else {},
+        "carried": {"usage": msgspec.to_builtins(session.usage)} if session.usage else {},
         "exit_code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "stderr": err,
