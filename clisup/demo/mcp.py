@@ -37,7 +37,7 @@ class _Server:
         self._process = _start(entry)
 
     def connect(self) -> None:
-        """Do the handshake and list the tools."""
+        """Shake hands with the server and list its tools."""
         until = time.monotonic() + _START_S
         info = {"name": "clisup-demo", "version": VERSION}
         hello = self.request("initialize", protocolVersion=_PROTOCOL, capabilities={}, clientInfo=info)

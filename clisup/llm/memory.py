@@ -290,7 +290,7 @@ class MemoryTool:
         return _SCHEMA
 
     async def run(self, arguments: dict[str, Any]) -> ToolOutput:
-        """Do the operation in a thread, because changes wait for the disk. Errors go to the model."""
+        """Run the operation in a thread, because changes wait for the disk. Errors go to the model."""
         run, *needs = _OPERATIONS.get(str(arguments.get("operation")), (None,))
         if run is None:
             return ToolOutput(f"operation must be one of {', '.join(_OPERATIONS)}", is_error=True)

@@ -157,7 +157,7 @@ class SessionTools:
     # -- a call ------------------------------------------------------------------------------------------------------
 
     async def call(self, params: BridgeCallParams) -> ToolAnswer:
-        """Have the tool run, and wait for its answer. A cancellation drops the call, unless another request waits for it."""
+        """Let the client run the tool, and wait for the answer. A cancellation drops the call, unless another request waits for it."""
         if self.closed:  # a bridge may have shown its token before
             return _CLOSED
         if (refusal := self.calls.refusal(params.call_id, params.name)) is not None:

@@ -258,7 +258,7 @@ class SessionChat:
         await self._on_new_connection(close)
 
     async def _on_new_connection(self, work: Callable[[AsyncClient], Awaitable[None]]) -> None:
-        """Do the work on a connection of its own, shielded and bounded: after a cancellation nobody reads the chat's own.
+        """Run the work on its own connection, shielded and bounded: after a cancellation the chat's connection is not read.
 
         A restart of the daemon repeats the work. A refusal ends it, because nothing is left to end.
         """

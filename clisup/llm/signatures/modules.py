@@ -84,7 +84,7 @@ class Module:
     budget: Budget | None = None
 
     async def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do the module's work."""
+        """Run the module's work."""
         raise usage_error(f"{type(self).__name__} has no forward()", "define forward()")
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:

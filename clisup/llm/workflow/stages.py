@@ -93,7 +93,7 @@ class StageRun:
         return self.shared
 
     async def step(self, name: str, work: Callable[[], Awaitable[object]]) -> Any:
-        """Do a part of the stage once: `await run.step("fetch", fetch)`. Its result is JSON, and durable before this returns.
+        """Run a part of the stage once: `await run.step("fetch", fetch)`. Its result is JSON, and durable before this returns.
 
         A later attempt at the stage gets the same result for a step of this name, without calling `work`.
         """
