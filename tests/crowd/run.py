@@ -2,7 +2,7 @@
 
     python -m tests.crowd.run [--json PATH] [--only SCENE]
 
-`SECONDS` (20) in the environment is the length of a scene. `SABOTAGE=unfair` opens the daemon's turnstile: the run must
+`SECONDS` (20) in the environment is the length of a scene. `SABOTAGE=unfair` switches the daemon's fair share off: the run must
 then fail.
 """
 

@@ -88,7 +88,7 @@ def test_beside_a_flood_a_good_client_waits_for_a_few_requests_and_the_floods_ta
     everything = sorted(time for each in floods for time in each.done)
     between = sorted(sum(asked < time < done for time in everything) for asked, done in waits)
     assert len(between) >= 10, "the flood was over before anything was measured"
-    # Without a turnstile all that the floods may have running at once goes first: 64 requests of each of them.
+    # Without fair share all that the floods may have running at once goes first: 64 requests of each of them.
     assert between[len(between) // 2] <= 4 * MAX_QUOTA, between
     half = everything[len(everything) // 2]
     counts = Counter({n: sum(time < half for time in each.done) for n, each in enumerate(floods)})
