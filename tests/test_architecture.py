@@ -206,20 +206,11 @@ REPEATED_CLASSES = {
     "Envelope",
     "Gap",
     "ImageBlock",
-    "Message",
-    "Messages",
-    "Recording",
-    "Report",
-    "Result",
     "Retracted",
     "TextBlock",
-    "TextDelta",
-    "ThinkingDelta",
-    "Tool",
     "ToolCall",
     "ToolResultBlock",
     "Turn",
-    "_Message",
 }
 MAX_FILES = 20
 

@@ -15,13 +15,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
-from clisup.backends.checks import argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.errors import ERRORS
-from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.claude.input import user_message
-from clisup.backends.endings import crashed, last_words
-from clisup.backends.taxonomy import ErrorRule
+from clisup.backends.claude.transcript import ClaudeSeed
+from clisup.backends.errors import ErrorRule, crashed, last_words
+from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.config.model import ApiSettings
 from clisup.errors import UsageError
 from clisup.model.events import TurnError, TurnErrorKind

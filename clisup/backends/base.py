@@ -6,6 +6,7 @@ A method without `@abstractmethod` and an attribute with a value are optional, a
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -14,10 +15,9 @@ from msgspec import Struct
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.capabilities import Capabilities, Control
-from clisup.backends.forks import ForkPlan, ForkRules
+from clisup.backends.errors import ErrorRule
 from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpec, RunEnd, background_of
-from clisup.backends.seeds import SeedRules
-from clisup.backends.taxonomy import ErrorRule
+from clisup.backends.transcripts import ForkPlan, ForkRules, SeedRules, TranscriptWord
 from clisup.config.model import ApiSettings
 from clisup.model.events import (
     AssistantMessage,
@@ -48,6 +48,7 @@ __all__ = [
     "ControlAnswer",
     "Decoded",
     "Decoder",
+    "ErrorRule",
     "ForkPlan",
     "ForkRules",
     "LaunchRequest",
@@ -61,8 +62,6 @@ __all__ = [
     "background_of",
 ]
 
-TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
-"""Evidence in a transcript about the prompt of a run."""
 Recovery = Literal["resume", "fresh"]
 """Way to name the native session in another run."""
 
@@ -157,12 +156,12 @@ class Decoder(ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether a live CLI has reported that only background tasks are left."""
+        """Tell whether a live CLI has reported that only background tasks are left."""
         return False
 
     @property
     def ends_when_idle(self) -> bool:
-        """Whether the turn of a live CLI ends when the CLI is idle, and not with its terminal frame.
+        """Tell whether the turn of a live CLI ends when the CLI is idle, and not with its terminal frame.
 
         That is so if the turn has started background tasks.
         """
@@ -212,6 +211,8 @@ class Adapter(ABC):
     capabilities: ClassVar[Capabilities]
     errors: ClassVar[tuple[ErrorRule, ...]]
     """Rules that find the kind of an error. docs/errors.md has a table made from them."""
+    recoveries: ClassVar[Sequence[tuple[str, Recovery]]] = ()
+    """Patterns of refusals that are only about the name of the native session, for `recovery`."""
 
     packages: ClassVar[tuple[str, ...]] = ()
     """Python packages that the default command needs."""
@@ -251,9 +252,14 @@ class Adapter(ABC):
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain the end of a run without a terminal frame by its exit code and stderr."""
 
-    @abstractmethod
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return how another run must name the native session, if the CLI refused this run only for that name."""
+        """Return how another run must name the native session, if the CLI refused this run only for that name.
+
+        `resume`: the id is in use. `fresh`: the CLI knows no such session, so another run creates one. The daemon does so only
+        if no turn has completed and no transcript exists; otherwise the history would be lost.
+        """
+        text = failed.message if isinstance(failed, TurnError) else failed.stderr
+        return next((recovery for pattern, recovery in self.recoveries if re.search(pattern, text)), None)
 
     @abstractmethod
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:

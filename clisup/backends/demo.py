@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.history import ClaudeSeed
 from clisup.backends.claude.presence import ClaudePresence
+from clisup.backends.claude.transcript import ClaudeSeed
 
 __all__ = ["DemoAdapter"]
 
@@ -42,7 +42,7 @@ class DemoSeed(ClaudeSeed):
 
 
 class DemoAdapter(ClaudeAdapter):
-    """What differs from claude: the command, the versions, and where the transcripts lie."""
+    """Adapter of claude with another command, other versions and another place of the transcripts."""
 
     kind = "demo"
     lists = "demo"

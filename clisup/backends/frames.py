@@ -1,8 +1,11 @@
-"""Typed readers for fields of a CLI's frames, which may hold anything. Common to the adapters."""
+"""Lines of a CLI as JSON, and typed readers for the fields of frames, which may hold anything. Common to the adapters."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import msgspec
 
 from clisup.model.lines.json_values import is_deeper
 
@@ -10,11 +13,14 @@ __all__ = [
     "LARGEST",
     "MAX_DEPTH",
     "MalformedError",
+    "decode_any",
     "excerpt",
     "get_dict",
     "get_int",
     "get_number",
     "get_str",
+    "join_halves",
+    "mend",
     "too_deep",
 ]
 
@@ -22,6 +28,14 @@ MAX_DEPTH = 200  # an event adds a few levels of its own, and no JSON writer goe
 EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""
+
+
+_ANY = msgspec.json.Decoder()
+_MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+# A lone half of a surrogate pair. The pattern consumes all other escapes, because `\\ud83d` is no escape of a half.
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
 
 
 class MalformedError(Exception):
@@ -62,3 +76,27 @@ def excerpt(data: bytes) -> str:
 def too_deep(data: bytes, value: object) -> bool:
     """Tell whether `value`, which was read from `data`, is nested deeper than an event can be written."""
     return is_deeper(value, data, MAX_DEPTH)
+
+
+def decode_any(data: bytes) -> object:
+    """Read any JSON. Raises ValueError or RecursionError for invalid JSON."""
+    value: object = _ANY.decode(data)
+    return value
+
+
+def mend(data: bytes) -> bytes:
+    """Return the line as valid UTF-8 with whole characters. Each broken character becomes U+FFFD.
+
+    claude writes halves of surrogate pairs if the model's text was cut between two deltas. Strict parsers refuse such a line.
+    """
+    valid = data if data.isascii() else data.decode("utf-8", "replace").encode()
+    if not _MAYBE_HALF.search(valid):  # the substitution below makes a call for each escape
+        return valid
+    return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], valid)
+
+
+def join_halves(text: str) -> tuple[str, str]:
+    """Join surrogate halves. Return the text in whole characters, and a high half at its end, which waits for its other half."""
+    held = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+    body = text[: len(text) - len(held)]
+    return body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), held

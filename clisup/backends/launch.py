@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,11 +11,25 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from clisup.config.model import NO_API, ApiSettings
+from clisup.errors import UsageError
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 from clisup.policy.cli_files import StaleLock
 
-__all__ = ["Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "background_of"]
+__all__ = [
+    "UUID",
+    "Background",
+    "Carried",
+    "LaunchRequest",
+    "LaunchSpec",
+    "RunEnd",
+    "argv_path",
+    "argv_text",
+    "background_of",
+    "check_mode",
+    "check_prompt",
+    "check_uuid",
+]
 
 Background = Mapping[str, str | None]
 """Background tasks by id. The value is the kind, if the CLI tells it."""
@@ -130,3 +145,62 @@ def background_of(stored: Any) -> Background:
     """Return stored background tasks. Older journals and recordings hold a list of ids without kinds."""
     is_list = isinstance(stored, list) and all(isinstance(task_id, str) for task_id in stored)
     return dict.fromkeys(stored) if is_list else stored or {}
+
+
+_UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def check_prompt(cli: str, prompt: str) -> None:
+    """Raise `UsageError` for a prompt that is empty or no text."""
+    if not prompt.strip():
+        raise UsageError(f"cannot prompt {cli} with an empty text, because it does not ask the model then")
+    if (odd := _unsendable(prompt)) is not None:
+        raise UsageError(
+            f"cannot send the prompt, because its character {odd} is no text (NUL or half of a surrogate pair)"
+        )
+
+
+def _unsendable(text: str) -> int | None:
+    """Return the place of the first such character. Two quick tests come first: the expression takes 75 ms for 16 MiB."""
+    try:
+        if b"\x00" not in text.encode():
+            return None
+    except UnicodeEncodeError:
+        pass
+    odd = _UNSENDABLE.search(text)
+    return odd.start() if odd else None
+
+
+def argv_text(name: str, value: str) -> str:
+    """Return the value if it fits into argv, else raise `UsageError`."""
+    if not value.strip() or _unsendable(value) is not None:
+        raise UsageError(f"cannot use {value!r} as {name}, because it is empty or holds what argv cannot")
+    return value
+
+
+def argv_path(name: str, value: str) -> str:
+    """Return the absolute path if it fits into argv, else raise `UsageError`."""
+    if not value.startswith("/"):
+        raise UsageError(f"cannot use {value!r} as {name}, because it is not an absolute path")
+    return argv_text(name, value)
+
+
+def check_mode(cli: str, mode: str, modes: Sequence[str]) -> str:
+    """Return the permission mode if the CLI has it, else raise `UsageError`."""
+    if mode not in modes:
+        raise UsageError(
+            f"cannot use permission mode {mode!r}, because {cli} has no such mode",
+            hint=f"take one of {', '.join(modes)}",
+        )
+    return mode
+
+
+def check_uuid(cli: str, request: LaunchRequest) -> str | None:
+    """Return the native session id, or None. Raises `UsageError` for an id that is no UUID, or without an id to resume."""
+    session = request.native_session_id
+    if session is None and request.resume:
+        raise UsageError(f"cannot resume a {cli} session without its id", hint="give its native session id")
+    if session is not None and not UUID.fullmatch(session):
+        raise UsageError(f"cannot use {session!r} as a {cli} session id, because it is not a UUID")
+    return session

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from clisup.backends.base import Decoded
-from clisup.backends.claude.frames import decode_any, mend
-from clisup.backends.frames import MalformedError, excerpt, too_deep
+from clisup.backends.frames import MalformedError, decode_any, excerpt, mend, too_deep
 from clisup.model.events import Unparsed
 from clisup.model.lines.framing import Line
 

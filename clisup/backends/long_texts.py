@@ -1,7 +1,7 @@
-"""Which strings of a CLI's frames its decoder only passes on, so that their middles may be cut out before it reads the line.
+"""Strings of a CLI's frames that the decoder only passes on. Their middles may be cut out before the decoder reads the line.
 
-A string may stand here that becomes (part of) a payload of an event of its own line, of which no more than the first 4,096
-characters are read, or that is left out. None may that the decoder searches, compares or remembers.
+A string belongs here if it is left out, or becomes (part of) a payload of an event of its own line, and the decoder reads at most
+its first 4,096 characters. A string that the decoder searches, compares or remembers does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _Places = frozenset[Path]
-_REST = "**"  # at the end of a place: everything below it
+_REST = "**"  # end of a place: all strings below it
 
 _CLAUDE: Mapping[str, _Places] = {
     "user": frozenset({
@@ -31,7 +31,7 @@ _CLAUDE: Mapping[str, _Places] = {
         ("message", "content", "*", "content"),
         ("message", "content", "*", "content", "*", "text"),
         ("message", "content", "*", "content", "*", "source", "data"),
-        ("tool_use_result", _REST),  # the same in other words, which nobody reads
+        ("tool_use_result", _REST),  # a duplicate, which the decoder skips
     }),
     "assistant": frozenset({
         ("message", "content"),
@@ -45,21 +45,23 @@ _CLAUDE: Mapping[str, _Places] = {
         ("event", "delta", "partial_json"),
     }),
 }  # fmt: skip
-_QWEN: Mapping[str, _Places] = {"user": _CLAUDE["user"]}  # it looks at the ends of what the model says
-_GEMINI: Mapping[str, _Places] = {"tool_result": frozenset({("output",)})}  # of deltas it makes a message at the end
-_COMMAND_OUTPUT: _Places = frozenset({("params", "item", "aggregatedOutput")})  # of other tools it searches the output
+_QWEN: Mapping[str, _Places] = {"user": _CLAUDE["user"]}  # the decoder searches the ends of the model's words
+_GEMINI: Mapping[str, _Places] = {"tool_result": frozenset({("output",)})}  # the decoder joins deltas to a message
+_COMMAND_OUTPUT: _Places = frozenset(
+    {("params", "item", "aggregatedOutput")}
+)  # the decoder searches the output of other tools
 _EXEC_OUTPUT: _Places = frozenset({("item", "aggregated_output")})
 _ACP_CONTENT: _Places = frozenset({
     ("params", "update", "content", "*", "content", "text"),
     ("params", "update", "content", "*", "content", "data"),
     ("params", "update", "content", "*", "oldText"),
     ("params", "update", "content", "*", "newText"),
-    ("params", "update", "rawOutput", _REST),  # read only where there is no content
+    ("params", "update", "rawOutput", _REST),  # read only without content
 })  # fmt: skip
 
 
 def claude_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """claude: tools' results and calls, the model's words. The CLI's own words (synthetic) are searched for the error."""
+    """Tell for claude: tools' results and calls, and the model's words. Synthetic words are searched for the error."""
     message = get_dict(frame, "message")
     if message.get("model") == "<synthetic>" or frame.get("is_api_error_message"):
         return False
@@ -67,7 +69,7 @@ def claude_passes_on(frame: dict[str, Any], path: Path) -> bool:
 
 
 def qwen_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """Qwen Code: results of tools; those that failed are remembered, as reasons of refusals."""
+    """Tell for Qwen Code: results of tools, except failed ones, which the decoder remembers as reasons of refusals."""
     content = get_dict(frame, "message").get("content")
     blocks = content if isinstance(content, list) else ()
     failed = any(isinstance(block, dict) and block.get("is_error") for block in blocks)
@@ -75,25 +77,25 @@ def qwen_passes_on(frame: dict[str, Any], path: Path) -> bool:
 
 
 def gemini_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """gemini: results of tools."""
+    """Tell for gemini: results of tools."""
     return _is_at(path, _GEMINI.get(str(frame.get("type")), frozenset()))
 
 
 def codex_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """codex app-server: the output of commands."""
+    """Tell for codex app-server: the output of commands."""
     item = get_dict(get_dict(frame, "params"), "item")
     is_command = frame.get("method") == "item/completed" and get_str(item, "type") == "commandExecution"
     return is_command and _is_at(path, _COMMAND_OUTPUT)
 
 
 def exec_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """codex exec: the output of commands."""
+    """Tell for codex exec: the output of commands."""
     is_command = get_str(get_dict(frame, "item"), "type") == "command_execution"
     return frame.get("type") == "item.completed" and is_command and _is_at(path, _EXEC_OUTPUT)
 
 
 def acp_passes_on(frame: dict[str, Any], path: Path) -> bool:
-    """An ACP agent: what a tool gave that has ended with this update; what is told before that is remembered."""
+    """Tell for an ACP agent: the result of a tool that ends with this update. The decoder remembers earlier parts."""
     update = get_dict(get_dict(frame, "params"), "update")
     content = update.get("content")
     told = isinstance(content, list) and any(isinstance(item, dict) for item in content)

@@ -33,7 +33,7 @@ from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.usage import NO_USAGE
 from clisup.model.verdict import ExitRecord, conclude
 
-__all__ = ["FORMAT", "Meta", "Played", "Recording", "dialogue", "parse_recording", "play", "signal_name", "told"]
+__all__ = ["FORMAT", "Meta", "Played", "TurnRecording", "dialogue", "parse_recording", "play", "signal_name", "told"]
 
 FORMAT = 1
 """Version of the meta file. clisup refuses recordings of a later format."""
@@ -85,7 +85,7 @@ class Meta(BaseModel):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recording:
+class TurnRecording:
     """Loaded recording. `request` and `carried` are the facts of the launch."""
 
     kind: str
@@ -128,7 +128,7 @@ class Played(NamedTuple):
         return [*([self.ended] if self.ended else []), *self.decoded.events]
 
 
-def play(recording: Recording, adapter: Adapter) -> Iterator[Played]:
+def play(recording: TurnRecording, adapter: Adapter) -> Iterator[Played]:
     """Decode a recording as the daemon does. Blank lines give nothing. A turn that the CLI begins by itself is a new turn."""
     carried, request = recording.carried, recording.request
     decoder = adapter.decoder(carried, request)
@@ -176,12 +176,12 @@ def _after(carried: Carried, terminal: Terminal, background: Background) -> Carr
     return Carried(cost_usd=cost, usage=usage, background=background)
 
 
-def told(recording: Recording, adapter: Adapter) -> list[EventBase]:
+def told(recording: TurnRecording, adapter: Adapter) -> list[EventBase]:
     """Return all events of a recording, including the ends of turns."""
     return [event for played in play(recording, adapter) for event in played.events]
 
 
-def dialogue(recording: Recording, adapter: Adapter) -> list[tuple[int, int | None]]:
+def dialogue(recording: TurnRecording, adapter: Adapter) -> list[tuple[int, int | None]]:
     """Return stdin of the CLI as pairs: an offset in stdout, and the lines of stdin up to there (None: end of stdin).
 
     The lines are those of the launch and of the decoder's replies. The result is empty if the adapter refuses the request.
@@ -201,7 +201,7 @@ def dialogue(recording: Recording, adapter: Adapter) -> list[tuple[int, int | No
     return said
 
 
-def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = None) -> Recording:
+def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = None) -> TurnRecording:
     """Load a recording from its two files. `kind` is the default for a meta file without a kind.
 
     Raises `UsageError`: not a recording (`usage`), or a later format (`unsupported`).
@@ -217,7 +217,7 @@ def parse_recording(data: bytes, meta: bytes, *, name: str, kind: str | None = N
     _check_keys("carried", fields.carried, _CARRIED_KEYS, name)
     try:
         request = _LAUNCH.validate_python({**launch, "command": ("cli",)})
-        return Recording(kind, data, fields, request, _CARRIED.validate_python(carried))
+        return TurnRecording(kind, data, fields, request, _CARRIED.validate_python(carried))
     except ValidationError as error:
         raise _foreign(name, _first(error)) from None
 

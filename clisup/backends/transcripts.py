@@ -1,26 +1,101 @@
-"""Evidence about a prompt in a CLI's own transcript, for a turn whose end the daemon has not seen. Pure, for all CLIs."""
+"""Rules for a CLI's own transcripts: to copy one (fork), to write one (history), and to find a prompt in one. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
-from clisup.backends.base import TranscriptWord
+from clisup.model.prompts.history import HistoryMessage
+from clisup.model.sessions.turn_trace import TurnTrace
 
-__all__ = ["find_prompt"]
+__all__ = ["ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "texts_of"]
+
+TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
+"""Evidence in a transcript about the prompt of a run."""
 
 
-def find_prompt(entries: Iterable[tuple[str, str]], wanted: Collection[str], *, answerer: str) -> TranscriptWord:
-    """Tell whether the entries (role, text) hold the prompt in one of its `wanted` forms, and an answer of `answerer` after it.
+class ForkPlan(NamedTuple):
+    """Parts of a transcript that make a fork."""
 
-    White space and the zero-width space that hides a mention do not count: adapters change prompts in these ways only.
+    parts: Sequence[tuple[int, int]]
+    """Start and end of each part, in order. A part has whole lines."""
+    complete: bool
+    """The transcript has the end of the turn. A CLI may write late, so the daemon plans again after a pause if it is missing."""
+
+
+class ForkRules(Protocol):
+    """Rules to copy a CLI's transcript to a new native session. The daemon reads and writes the files."""
+
+    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
+        """Plan a fork at the end of turn `upto`, which is one of `turns`. With `whole`, plan a copy of everything.
+
+        `upto` is None only without turns, and `whole` is then set.
+
+        Raises `UsageError`: turn_not_found, limit_exceeded.
+        """
+
+    def copy(self, line: bytes, native_session_id: str) -> bytes:
+        """Return a line of the plan as it stands in the copy."""
+
+
+class Seed(NamedTuple):
+    """A history, and the session that begins with it."""
+
+    history: Sequence[HistoryMessage]
+    native_session_id: str
+    cwd: str
+    """A real path, without symbolic links."""
+    model: str | None
+    """Model of the session."""
+    at: str
+    """Time in RFC 3339."""
+
+
+class SeedRules(Protocol):
+    """Rules to write a history. The daemon writes the file, whole or not at all."""
+
+    def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
+        """Return the path of the file. Its name is the id with `.jsonl`.
+
+        Return None if the environment does not tell the CLI's directory.
+        """
+
+    def lines(self, seed: Seed) -> Iterator[bytes]:
+        """Yield the lines of the file in order, each with its newline."""
+
+
+def find_prompt(
+    appended: bytes,
+    read: Callable[[dict[str, Any]], tuple[str, str]],
+    wanted: Collection[str],
+    *,
+    answerer: str = "assistant",
+) -> TranscriptWord:
+    """Tell whether the JSON lines hold the prompt in one of its `wanted` forms, and an answer of `answerer` after it.
+
+    `read` gives role and text of an entry, and may raise for an entry of another shape. White space and the zero-width space that
+    hides a mention do not count: adapters change prompts in these ways only.
     """
     found, forms = False, {_words(form) for form in wanted}
-    for who, text in entries:
-        if who == "user" and _words(text) in forms:
+    for line in appended.splitlines():
+        try:
+            role, text = read(json.loads(line))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # no message, or the incomplete last line of a killed CLI
+        if role == "user" and _words(text) in forms:
             found = True
-        elif found and who == answerer:
+        elif found and role == answerer:
             return "answered"
     return "prompt_found" if found else "prompt_not_found"
+
+
+def texts_of(content: object) -> list[str]:
+    """Return the texts of a message's content, which is a string or a list of parts."""
+    if isinstance(content, str):
+        return [content]
+    parts = content if isinstance(content, list) else []
+    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
 def _words(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from clisup.backends.recording import Recording, parse_recording, play
+from clisup.backends.recording import TurnRecording, parse_recording, play
 from clisup.backends.registry import get_adapter, kinds
 from clisup.errors import ConfigurationError, UsageError, WorldError
 from clisup.model.events import EventBase
@@ -44,7 +44,7 @@ def recording_files(path: str | Path) -> RecordingFiles:
     return RecordingFiles(out, out.with_suffix(".meta.json"), out.with_suffix(".events.jsonl"))
 
 
-def read_recording(path: str | Path, kind: str | None = None) -> Recording:
+def read_recording(path: str | Path, kind: str | None = None) -> TurnRecording:
     """Read a recording. Its kind is in the meta file, else `kind`, else the name of the folder two levels up.
 
     Raises `UsageError(usage)` for missing or wrong files, `UsageError(unsupported)` for a later format.

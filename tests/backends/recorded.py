@@ -48,7 +48,7 @@ class Recording:
         return cls(path_of(name))
 
     @cached_property
-    def file(self) -> recording.Recording:
+    def file(self) -> recording.TurnRecording:
         return read_recording(self.path)
 
     @property

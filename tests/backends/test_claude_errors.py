@@ -10,7 +10,7 @@ import pytest
 
 from clisup.backends.base import RunEnd
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.errors import Report, explain_report, explain_retry
+from clisup.backends.claude.errors import ClaudeFailure, explain_report, explain_retry
 from clisup.backends.registry import get_adapter
 from clisup.model.events import TurnError
 from tests.backends.recorded import Recording
@@ -99,22 +99,28 @@ def test_the_way_to_recover_is_told_from_the_exit_and_from_the_error() -> None:
 @pytest.mark.parametrize(
     ("report", "kind"),
     [
-        (Report(status=503), "server"),
-        (Report(code="server_error", terminal_reason="api_error", text="Unable to connect to API (ENOENT)"), "network"),
-        (Report(status=418), "invalid_request"),
-        (Report(code="unknown", api_error="connection_failed"), "network"),
-        (Report(code="invalid_request", status=400, text="Prompt is too long"), "context_overflow"),
-        (Report(code="authentication_failed", status=403), "permission"),
-        (Report(code="billing_error", status=400, api_type="invalid_request_error"), "quota_exceeded"),
-        (Report(code="rate_limit", status=429, api_error="usage_limit_reached"), "quota_exceeded"),
-        (Report(code="max_output_tokens"), "output_limit"),
-        (Report(subtype="error_max_structured_output_retries"), "invalid_request"),
-        (Report(terminal_reason="api_error"), "server"),
-        (Report(terminal_reason="completed", code="authentication_failed", status=401), "authentication"),  # 2.1.197
-        (Report(subtype="error_during_execution"), "crashed"),
+        (ClaudeFailure(status=503), "server"),
+        (
+            ClaudeFailure(code="server_error", terminal_reason="api_error", text="Unable to connect to API (ENOENT)"),
+            "network",
+        ),
+        (ClaudeFailure(status=418), "invalid_request"),
+        (ClaudeFailure(code="unknown", api_error="connection_failed"), "network"),
+        (ClaudeFailure(code="invalid_request", status=400, text="Prompt is too long"), "context_overflow"),
+        (ClaudeFailure(code="authentication_failed", status=403), "permission"),
+        (ClaudeFailure(code="billing_error", status=400, api_type="invalid_request_error"), "quota_exceeded"),
+        (ClaudeFailure(code="rate_limit", status=429, api_error="usage_limit_reached"), "quota_exceeded"),
+        (ClaudeFailure(code="max_output_tokens"), "output_limit"),
+        (ClaudeFailure(subtype="error_max_structured_output_retries"), "invalid_request"),
+        (ClaudeFailure(terminal_reason="api_error"), "server"),
+        (
+            ClaudeFailure(terminal_reason="completed", code="authentication_failed", status=401),
+            "authentication",
+        ),  # 2.1.197
+        (ClaudeFailure(subtype="error_during_execution"), "crashed"),
     ],
 )
-def test_the_most_exact_word_decides_the_kind(report: Report, kind: str) -> None:
+def test_the_most_exact_word_decides_the_kind(report: ClaudeFailure, kind: str) -> None:
     assert explain_report(report).kind == kind
 
 

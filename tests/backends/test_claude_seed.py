@@ -9,10 +9,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.history import ClaudeSeed, config_directory, project_folder
+from clisup.backends.claude.transcript import ClaudeSeed, config_directory, project_folder
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.registry import BUILT_IN, get_adapter
-from clisup.backends.seeds import Seed
+from clisup.backends.transcripts import Seed
 from clisup.model.prompts.history import History, HistoryMessage
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

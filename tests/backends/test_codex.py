@@ -13,7 +13,7 @@ import pytest
 
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, RunEnd
 from clisup.backends.codex.adapter import CodexAdapter
-from clisup.backends.codex.errors import Report, explain_report
+from clisup.backends.codex.errors import CodexFailure, explain_report
 from clisup.backends.codex.exec import CodexExecAdapter
 from clisup.errors import UsageError
 from clisup.model.envelope import encode_event
@@ -371,7 +371,7 @@ def test_a_refused_request_is_told_in_the_words_of_the_api_and_not_as_its_json(k
     ],
 )
 def test_the_words_of_a_refusal_are_found_in_json_alone(text: str, words: str) -> None:
-    assert explain_report(Report(text)).message == words
+    assert explain_report(CodexFailure(text)).message == words
 
 
 def test_a_usage_limit_can_be_tried_again_when_app_server_says_when() -> None:

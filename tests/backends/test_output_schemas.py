@@ -12,7 +12,7 @@ from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.exec import CodexExecAdapter
-from clisup.backends.codex.schema import strict_schema
+from clisup.backends.codex.protocol import strict_schema
 from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.model.lines.framing import Line
 

@@ -10,9 +10,8 @@ import pytest
 
 from clisup.backends.base import Carried, Decoded, RunEnd
 from clisup.backends.qwen.adapter import QwenAdapter
-from clisup.backends.qwen.decoder import QwenDecoder
+from clisup.backends.qwen.decoder import QwenDecoder, own_words
 from clisup.backends.qwen.errors import explain_error
-from clisup.backends.qwen.tools import own_words
 from clisup.model.lines.framing import Line
 from clisup.model.usage import NO_USAGE, Usage
 from tests.backends.recorded import Recording

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.backends.qwen.history import QwenSeed
-from clisup.backends.seeds import Seed
+from clisup.backends.transcripts import Seed
 from clisup.model.prompts.history import History, HistoryMessage
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

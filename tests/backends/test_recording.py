@@ -10,14 +10,14 @@ import pytest
 from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.recording import Recording, dialogue, parse_recording, play, signal_name, told
+from clisup.backends.recording import TurnRecording, dialogue, parse_recording, play, signal_name, told
 from clisup.errors import UsageError
 from clisup.model.lines.framing import Line
 from tests.backends.recorded import PATHS
 from tests.backends.recorded import Recording as Recorded
 
 
-def parse(data: bytes = b"", kind: str | None = "claude", **meta: Any) -> Recording:
+def parse(data: bytes = b"", kind: str | None = "claude", **meta: Any) -> TurnRecording:
     return parse_recording(data, json.dumps(meta).encode(), name="x.jsonl", kind=kind)
 
 

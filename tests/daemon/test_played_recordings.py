@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from harness import Harness
 
-from clisup.backends.recording import Recording, dialogue, play
+from clisup.backends.recording import TurnRecording, dialogue, play
 from clisup.backends.registry import get_adapter
 from clisup.model.events import SessionInit
 from clisup.policy.versions import in_range
@@ -69,7 +69,7 @@ def bare(event: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key not in LOCAL}
 
 
-def expected(recording: Recording, native: str | None) -> list[dict[str, Any]]:
+def expected(recording: TurnRecording, native: str | None) -> list[dict[str, Any]]:
     """What the decoder gives, with `native` for the recorded session: the player says it so."""
     events = [event for played in play(recording, get_adapter(recording.kind)) for event in played.decoded.events]
     text = json.dumps([msgspec.to_builtins(event) for event in events])
@@ -77,7 +77,7 @@ def expected(recording: Recording, native: str | None) -> list[dict[str, Any]]:
     return [bare(event) for event in json.loads(text.replace(recorded, native) if recorded and native else text)]
 
 
-def ends(recording: Recording) -> list[tuple[Any, ...]]:
+def ends(recording: TurnRecording) -> list[tuple[Any, ...]]:
     found = [played.ended for played in play(recording, get_adapter(recording.kind)) if played.ended]
     return [(end.outcome, end.text, list(end.denied), end.error.kind if end.error else None) for end in found]
 

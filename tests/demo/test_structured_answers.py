@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, Field
 
-from clisup.backends.claude.history import ClaudeSeed
+from clisup.backends.claude.transcript import ClaudeSeed
 from clisup.backends.demo import DemoAdapter
-from clisup.backends.seeds import Seed
+from clisup.backends.transcripts import Seed
 from clisup.demo.player import plainest
 from clisup.model.prompts.history import HistoryMessage
 from tests.fakecli import COMMAND

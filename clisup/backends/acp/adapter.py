@@ -24,7 +24,7 @@ from clisup.backends.base import (
     RunEnd,
     TranscriptWord,
 )
-from clisup.backends.checks import check_prompt
+from clisup.backends.launch import check_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.content import Content

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
+from clisup.backends.errors import ErrorRule
 from clisup.backends.frames import get_dict, get_int, get_str
-from clisup.backends.taxonomy import ErrorRule
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 

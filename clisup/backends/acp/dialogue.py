@@ -1,8 +1,8 @@
-"""The client's side of the Agent Client Protocol, version 1: one process, one session, one prompt.
+"""Client side of the Agent Client Protocol, version 1: one process, one session, one prompt.
 
-`initialize` was said at the start; each answer says what to ask next: session/new (or resume, or load), the model, the mode,
-session/prompt, and the end of input. For a permission the agent waits until somebody has a word on it; whatever else it asks
-meanwhile is answered at once, so that it never waits for us.
+The start sends `initialize`. Each answer decides the next request: session/new (or resume, or load), the model, the mode,
+session/prompt, and the end of input. A permission request waits for an answer of a client. All other requests of the agent get an
+immediate answer, so the agent never waits for us.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from clisup.model.usage import Usage
 __all__ = ["PROTOCOL_VERSION", "AcpDecoder"]
 
 PROTOCOL_VERSION = 1
-QUIET = "_clisup/quiet"  # a method of nobody's: its refusal shows that what was sent before it has all come
+QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _LARGEST_ID = 2**63
@@ -43,7 +43,7 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 
 
 class AcpDecoder(Decoder):
-    """One turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images as they are to be sent."""
+    """Decoder of one turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images to send."""
 
     passes_on = staticmethod(acp_passes_on)
 
@@ -61,7 +61,7 @@ class AcpDecoder(Decoder):
         self._mcp_servers = mcp_servers
         self._prompt = prompt
         self._updates = Updates(dialect)
-        self._said = 0  # requests; the number of the last one is the id that an answer must have
+        self._said = 0  # number of requests, and the id of the last one, which an answer must have
         self._asked: str | None = "initialize"
         self._then: _Then = AcpDecoder._initialized
         self._version: str | None = None
@@ -69,22 +69,22 @@ class AcpDecoder(Decoder):
         self._settings: list[Setting] = []
         self._model: str | None = None
         self._mode: str | None = None
-        self._loaded = False  # by session/load, which replays
+        self._loaded = False  # by session/load, which replays old updates
         self._unsettled = False
         self._questions = Questions(request.run)
 
     def interrupt(self) -> str | None:
-        """session/cancel, while the prompt runs; before it there is nothing to cancel, and a signal has to do."""
+        """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
         if self._asked != "session/prompt":
             return None
         return request_text(None, "session/cancel", {"sessionId": self._session})
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """The option of an open permission request that says so; `cancelled`, too, is a word that the agent waits for."""
+        """Return the answer to an open permission request: one of its options, or `cancelled`."""
         return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
-        """The events of one line, what to answer, and the turn's end with the answer to the prompt. Never raises."""
+        """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
         if line.oversize:
             return unparsed(line, "oversize")
         if not line.data.strip():
@@ -107,7 +107,7 @@ class AcpDecoder(Decoder):
             return self._asked_by_agent(frame, method, line)
         if too_deep(line.data, frame):
             raise MalformedError("nested too deep")
-        if method != "session/update":  # an extension of the agent's, which needs no answer
+        if method != "session/update":  # an extension of the agent, which needs no answer
             return Decoded((BackendStatus(status="notification", detail=method[:200]),))
         return Decoded(self._update(get_dict(frame, "params")))
 
@@ -115,8 +115,8 @@ class AcpDecoder(Decoder):
         update = get_dict(params, "update")
         name = get_str(update, "sessionUpdate")
         if self._asked != "session/prompt" and name in SAID:
-            # Before the prompt: what session/load replays, also after its answer (gemini 0.61.0 goes on behind it), or
-            # a new mode told as a message (gemini, too). None of it answers the prompt.
+            # Before the prompt, an agent replays old updates after session/load, even after its answer (gemini 0.61.0), or
+            # reports a new mode as a message (gemini). None of them answers the prompt.
             self._unsettled = self._loaded
             return () if self._asked else (BackendStatus(status="late_update", detail=name),)
         events = self._updates.take(update)
@@ -125,7 +125,7 @@ class AcpDecoder(Decoder):
             return ()
         return events
 
-    # What the agent asks
+    # Requests of the agent
 
     def _asked_by_agent(self, frame: dict[str, Any], method: str, line: Line) -> Decoded:
         number = frame["id"]
@@ -159,7 +159,7 @@ class AcpDecoder(Decoder):
         )  # fmt: skip
         return [*told, question]
 
-    # What the agent answers
+    # Answers of the agent
 
     def _answer(self, frame: dict[str, Any]) -> Decoded:
         number = frame.get("id")
@@ -228,7 +228,7 @@ class AcpDecoder(Decoder):
         return self._next()
 
     def _next(self) -> Decoded:
-        """The next setting, or the prompt, once a round trip has passed in which nothing old was told."""
+        """Send the next setting, or the prompt. After session/load, a round trip without old updates comes first."""
         if self._settings:
             setting = self._settings.pop(0)
             return self._ask(
@@ -269,7 +269,7 @@ class AcpDecoder(Decoder):
         return replace(ended, events=(*events, *ended.events))
 
     def _usage(self, result: dict[str, Any]) -> Usage | None:
-        """The turn's tokens. Where the agent counts its last request alone, those after a tool are too few."""
+        """Return the turn's tokens. They are estimated if the agent counts its last request alone and ran tools."""
         usage = self._dialect.usage(result)
         if usage and self._updates.habits.usage_of_last_request and self._updates.ran_tools:
             return replace(usage, source="estimated")
@@ -295,7 +295,7 @@ class AcpDecoder(Decoder):
         return Decoded(events, terminal, (END_OF_INPUT,))
 
     def _cost(self) -> tuple[float | None, float | None]:
-        """The turn's cost, and the session's to carry over."""
+        """Return the turn's cost, and the session's cost to carry over."""
         told, carried = self._updates.cost_usd, self._carried_usd
         if told is None:
             return None, carried
@@ -313,4 +313,4 @@ def _block(part: str | Image) -> dict[str, Any]:
 
 
 _Then = Callable[[AcpDecoder, dict[str, Any]], Decoded]
-"""What an answer is taken by: no bound method, which would keep its decoder past the end."""
+"""Handler of an answer. A bound method would keep its decoder alive after the end."""

@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clisup.backends.api_words import plain_words
 from clisup.backends.base import RunEnd
-from clisup.backends.endings import crashed, last_words
+from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words, plain_words
 from clisup.backends.frames import get_dict, get_int, get_number, get_str
-from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "explain_end", "explain_error"]

@@ -1,4 +1,4 @@
-"""Lines of JSON-RPC as the Agent Client Protocol has them: read with care, and written."""
+"""Reader and writer of the JSON-RPC lines of the Agent Client Protocol."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from clisup.backends.acp.updates import CHUNKS
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.claude.frames import decode_any, mend
-from clisup.backends.frames import get_dict, get_str
+from clisup.backends.frames import decode_any, get_dict, get_str, mend
 from clisup.errors import UsageError
 from clisup.model.lines.framing import Line
 
@@ -17,15 +16,15 @@ __all__ = ["options_of", "outcome", "read_frame", "reply_text", "request_text"]
 
 
 def request_text(number: int | None, method: str, params: dict[str, Any]) -> str:
-    """One line: a request, or with None a notification."""
+    """Return one line: a request, or a notification if `number` is None."""
     head: dict[str, Any] = {"jsonrpc": "2.0"} if number is None else {"jsonrpc": "2.0", "id": number}
     return json.dumps(head | {"method": method, "params": params}) + "\n"
 
 
 def read_frame(line: Line) -> dict[str, Any] | None:
-    """The line as a JSON object; bytes and surrogate halves that are no characters are mended.
+    """Return the line's JSON object, with broken characters replaced.
 
-    A chunk of text keeps its halves: the other one may come with the next chunk.
+    A text chunk keeps its halves of surrogate pairs: the other half may come with the next chunk.
     """
     try:
         value = decode_any(line.data)
@@ -46,25 +45,25 @@ def _keep_halves(value: object, data: bytes) -> None:
 
 
 _KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
-    ("allow", False): ("allow_once",),  # never for ever where nobody said so
+    ("allow", False): ("allow_once",),  # nothing permanent without a request for it
     ("allow", True): ("allow_always", "allow_once"),
     ("deny", False): ("reject_once", "reject_always"),
     ("deny", True): ("reject_always", "reject_once"),
 }
-"""Which kinds of option are an answer, the best first."""
+"""Kinds of options for each answer, the best first."""
 
 
 def options_of(params: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The answers that the agent offers, those that can be given."""
+    """Return the valid answers that the agent offers."""
     options = params.get("options")
     known = [option for option in options if isinstance(option, dict)] if isinstance(options, list) else []
     return tuple(option for option in known if isinstance(option.get("optionId"), str))
 
 
 def outcome(options: Sequence[dict[str, Any]], answer: ApprovalAnswer) -> dict[str, Any]:
-    """The answer in the agent's words. Without an option that refuses, a refusal is `cancelled`.
+    """Return the answer as the agent's option. Without an option to refuse, a refusal is `cancelled`.
 
-    Raises `UsageError(kind="unsupported")` where the agent offers no such answer.
+    Raises `UsageError(kind="unsupported")` if the agent offers no such answer.
     """
     if answer.decision == "cancelled":
         return {"outcome": "cancelled"}
@@ -88,5 +87,5 @@ def outcome(options: Sequence[dict[str, Any]], answer: ApprovalAnswer) -> dict[s
 
 
 def reply_text(number: int | str | None, body: dict[str, Any]) -> str:
-    """One line: the answer to the agent's request of this id; `body` is its result or error."""
+    """Return one line: the answer to the agent's request. `body` is its result or error."""
     return json.dumps({"jsonrpc": "2.0", "id": number, **body}) + "\n"

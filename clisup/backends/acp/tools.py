@@ -1,7 +1,7 @@
-"""Tool calls of the Agent Client Protocol: what is known of one, and content blocks as clisup's.
+"""Tool calls of the Agent Client Protocol, and content blocks as blocks.
 
-A command's output may come outside `content`: codex-acp 2.6.0 tells it in pieces in `_meta.terminal_output_delta`, and its
-exit code in `_meta.terminal_exit`, beside a block of the type `terminal`.
+A command's output may stand outside `content`. codex-acp 2.6.0 sends the output in pieces in `_meta.terminal_output_delta`, and
+the exit code in `_meta.terminal_exit`, beside a block of the type `terminal`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 from clisup.backends.frames import get_dict, get_int, get_str
 from clisup.model.events import Block, ToolResult
 
-__all__ = ["TERMINAL_CHARS", "Tool", "block_of", "result_of"]
+__all__ = ["TERMINAL_CHARS", "AcpTool", "block_of", "result_of"]
 
-TERMINAL_CHARS = 1_048_576  # of a command's output that comes in pieces; the whole is in the spool
+TERMINAL_CHARS = 1_048_576  # limit of a command's output in pieces; the spool has all of it
 
 
 @dataclass
-class Tool:
-    """What is known of one tool call. Each update replaces what it names."""
+class AcpTool:
+    """State of one tool call. Each update replaces the fields that it has."""
 
     id: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Tool:
 
     @property
     def input(self) -> dict[str, Any]:
-        """Its arguments; from an agent that does not tell them (`rawInput` is optional), what it tells people instead."""
+        """Arguments of the call. `rawInput` is optional; without it, the input is the agent's description for people."""
         raw = self.fields.get("rawInput")
         if isinstance(raw, dict):
             return raw
@@ -53,8 +53,8 @@ class Tool:
         return told | {name: self.fields[name] for name in ("title", "locations") if self.fields.get(name)}
 
 
-def result_of(tool: Tool, *, is_error: bool) -> ToolResult:
-    """What it gave: `content` and the terminal's output, or `rawOutput` where that is all there is.
+def result_of(tool: AcpTool, *, is_error: bool) -> ToolResult:
+    """Return the result of a call: `content` and the terminal's output, or `rawOutput` if there is nothing else.
 
     A failed command's output begins with its exit code, as codex's does.
     """
@@ -83,7 +83,7 @@ def result_of(tool: Tool, *, is_error: bool) -> ToolResult:
 
 
 def _item(item: dict[str, Any]) -> Block:
-    """An item of a tool's content: a block of the model's, a change to a file, or a terminal (which we never offer)."""
+    """Return an item of a tool's content: a block, a change to a file, or a terminal (which we never offer)."""
     kind = get_str(item, "type")
     if kind == "content":
         return block_of(get_dict(item, "content"))
@@ -94,7 +94,7 @@ def _item(item: dict[str, Any]) -> Block:
 
 
 def block_of(content: dict[str, Any]) -> Block:
-    """A content block; what clisup has no kind for becomes `other` with its own name."""
+    """Return a content block. A block of an unknown type becomes `other` with its own name."""
     kind = get_str(content, "type")
     if kind == "text":
         return Block(kind="text", text=get_str(content, "text") or "")

@@ -1,7 +1,7 @@
-"""`session/update` of the Agent Client Protocol (version 1) as events: messages made from chunks, tools from their updates.
+"""Decoder of `session/update` of the Agent Client Protocol (version 1): messages from chunks, tool calls from their updates.
 
-Names and fields are those of the protocol's schema (`@agentclientprotocol/sdk` 2.4.0, `schema/v1`). An agent tells a
-message in pieces only and never says where one ends, so its whole and its end are made here.
+Names and fields are those of the protocol's schema (`@agentclientprotocol/sdk` 2.4.0, `schema/v1`). An agent sends a message in
+chunks only, without a sign of its end. The whole message and its end are therefore made here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from clisup.backends.acp.dialect import AcpDialect, Habits
-from clisup.backends.acp.tools import Tool, block_of, result_of
-from clisup.backends.claude.frames import join_halves
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.backends.acp.tools import AcpTool, block_of, result_of
+from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str, join_halves
 from clisup.model.events import (
     AssistantMessage,
     BackendStatus,
@@ -29,29 +28,29 @@ from clisup.model.usage import Usage
 
 __all__ = ["CHUNKS", "SAID", "SILENT", "Updates"]
 
-DETAIL_CHARS = 2000  # of a text that is only told about; the whole line is in the spool
+DETAIL_CHARS = 2000  # of a text in a status; the spool has the whole line
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
 SAID = frozenset({*CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan"})
-"""Updates that tell of a conversation. Before the prompt was sent they can only be an older one, replayed."""
+"""Updates of a conversation. Before the prompt they are a replay of an older conversation."""
 SILENT = frozenset(
     {
-        "user_message_chunk",  # an echo of the prompt, which is known
+        "user_message_chunk",  # an echo of the prompt
         "available_commands_update",  # for menus
-        "config_option_update",  # the settings of a person's screen; the model is asked for before the prompt
-        "compaction_summary_chunk",  # a piece of what the later compaction_update tells
+        "config_option_update",  # settings for a display; the decoder asks for the model before the prompt
+        "compaction_summary_chunk",  # a piece of the later compaction_update
     }
 )
 
 
-class _Message:
-    """The message that is being streamed. Its texts are kept in pieces until its end."""
+class _Chunks:
+    """Message that is being streamed. Its texts stay in pieces until its end."""
 
     def __init__(self, message_id: str, native_id: str | None) -> None:
         self.id = message_id
         self.native_id = native_id
         self.blocks: list[Block | tuple[Literal["text", "thinking"], list[str]]] = []
-        self.held = ""  # the first half of a surrogate pair, whose other half is in the next chunk
+        self.held = ""  # first half of a surrogate pair; the next chunk has the other half
 
     def add(self, kind: Literal["text", "thinking"], text: str) -> list[EventBase]:
         whole, self.held = join_halves(self.held + text)
@@ -71,18 +70,18 @@ class _Message:
 
 
 class Updates:
-    """One turn's conversation, in the words of one agent (`dialect`).
+    """Conversation of one turn, in the dialect of one agent.
 
-    `text` is the turn's final text, `usage` the sum of what single chunks told. `habits` are known from `initialize` on.
+    `text` is the turn's final text, `usage` the sum of the usage in single chunks. `habits` are known from `initialize` on.
     """
 
     def __init__(self, dialect: AcpDialect) -> None:
         self._dialect = dialect
         self._tool_name = dialect.tool_name
-        self._message: _Message | None = None
+        self._message: _Chunks | None = None
         self._count = 0
-        self._tools: dict[str, Tool] = {}
-        self._growing: Tool | None = None
+        self._tools: dict[str, AcpTool] = {}
+        self._growing: AcpTool | None = None
         self.habits = Habits()
         self._last_chunk = ""
         self._system_error = False
@@ -91,7 +90,7 @@ class Updates:
         self.cost_usd: float | None = None
 
     def take(self, update: dict[str, Any]) -> list[EventBase]:
-        """The events of one update. Raises LookupError for a kind that is not known, MalformedError for a broken one."""
+        """Return the events of one update. Raises LookupError for an unknown kind, MalformedError for a wrong shape."""
         name = get_str(update, "sessionUpdate") or ""
         if name in SILENT:
             return []
@@ -100,7 +99,7 @@ class Updates:
         return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
 
     def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
-        """A tool that wants a permission: its event if it was not told yet (gemini tells it only here), the call, its title."""
+        """Return the event of a call that needs a permission if it is new (gemini reports the call only here), the call and its title."""
         tool = self._known(call)
         events = [] if tool.announced else self._announce(tool)
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
@@ -108,7 +107,7 @@ class Updates:
 
     @property
     def failure(self) -> str | None:
-        """The agent's words for the failed request that ended its turn, where it answers one with `end_turn`."""
+        """Agent's words for the failed request that ended its turn, for an agent that answers a failure with `end_turn`."""
         if self._system_error:
             return self.text.strip() or "the agent ended in a system error"
         prefix = self.habits.error_prefix
@@ -116,11 +115,11 @@ class Updates:
 
     @property
     def ran_tools(self) -> bool:
-        """Whether a tool ended, after which the model is asked again."""
+        """Tell whether a tool ended, so that the agent asked the model again."""
         return any(tool.ended for tool in self._tools.values())
 
     def finish(self) -> list[EventBase]:
-        """The turn is over: its last message is whole, and a call whose input never became clear is told as it is."""
+        """End the turn: complete the last message, and report calls whose input never became complete."""
         events = self._end_message()
         for tool in self._tools.values():
             if not tool.announced:
@@ -139,7 +138,7 @@ class Updates:
             return self._note(text)
         usage = self._dialect.chunk_usage(meta)
         events: list[EventBase] = []
-        if text != "":  # an empty chunk only carries what is beside it
+        if text != "":  # an empty chunk only carries other fields
             self._last_chunk = text or "" if kind == "text" else ""
             message = self._begin(get_str(update, "messageId"), events)
             if block is None:
@@ -149,26 +148,26 @@ class Updates:
         if usage is None:
             return events
         self.usage = usage if self.usage is None else self.usage + usage
-        return events + self._end_message(usage)  # a request's tokens are told after its answer
+        return events + self._end_message(usage)  # the tokens of a request come after its answer
 
     def _note(self, text: str) -> list[EventBase]:
-        """The agent's own words, told as if the model had said them."""
+        """Report the agent's own words, which the agent sends as words of the model."""
         events = self._end_message()
         self._count += 1
         name = f"message-{self._count}"
         note = AssistantMessage(message_id=name, blocks=(Block(kind="text", text=text),), synthetic=True)
         return [*events, MessageStart(message_id=name), note, MessageStop(message_id=name)]
 
-    def _begin(self, native: str | None, events: list[EventBase]) -> _Message:
-        """The message that a chunk belongs to; what its beginning gives is put into `events`."""
+    def _begin(self, native: str | None, events: list[EventBase]) -> _Chunks:
+        """Return the message of a chunk, and append the events of its beginning to `events`."""
         message = self._message
         if message is not None and (native is None or native == message.native_id):
             return message
         events += self._end_message()
         self._count += 1
-        # Unique within the turn; an agent's own id, where it gives one, may come again after a tool call.
+        # Unique within the turn. An agent's own id may come again after a tool call.
         message_id = f"message-{self._count}" if native is None else f"{native}#{self._count}"
-        self._message = _Message(message_id, native)
+        self._message = _Chunks(message_id, native)
         events.append(MessageStart(message_id=message_id))
         return self._message
 
@@ -178,7 +177,7 @@ class Updates:
             return []
         self._message = None
         events: list[EventBase] = []
-        if message.held:  # the other half never came: one unknown character
+        if message.held:  # without its other half: one unknown character
             last = message.blocks[-1] if message.blocks else None
             kind = last[0] if isinstance(last, tuple) else "text"
             message.held = ""
@@ -191,20 +190,20 @@ class Updates:
 
     # Tools
 
-    def _known(self, update: dict[str, Any]) -> Tool:
+    def _known(self, update: dict[str, Any]) -> AcpTool:
         tool_id = get_str(update, "toolCallId")
         if not tool_id:
             raise MalformedError("a tool call without toolCallId")
-        tool = self._tools.setdefault(tool_id, Tool(tool_id))
+        tool = self._tools.setdefault(tool_id, AcpTool(tool_id))
         tool.learn(update)
         if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
             tool.fields.setdefault("name", tool.fields.get("title"))
         return tool
 
     def _tool(self, update: dict[str, Any]) -> list[EventBase]:
-        """A call is told once its input is known: with it, or with the news that the tool runs.
+        """Report a call once its input is complete: with the input, or when the tool runs.
 
-        A pending call is not waited for in general: Copilot CLI 1.0.102 never says that a tool runs.
+        A pending call does not wait in general: Copilot CLI 1.0.102 never reports that a tool runs.
         """
         tool = self._known(update)
         status = get_str(update, "status") or "pending"
@@ -219,27 +218,27 @@ class Updates:
             self._growing = tool
         if status in _ENDED:
             tool.ended = True
-            self.text = self._last_chunk = ""  # what was said before a tool's end is not the last word
+            self.text = self._last_chunk = ""  # a text before a tool's end is not the final text
             return [*events, result_of(tool, is_error=status == "failed")]
         if was_announced:
             events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
         return events
 
     def _grown(self, update: dict[str, Any]) -> list[EventBase]:
-        """The call whose input is whole by now, because `update` does not add to it."""
+        """Return the call whose input is complete, because `update` does not add to it."""
         tool = self._growing
         if tool is None or ("rawInput" in update and update.get("toolCallId") == tool.id):
             return []
         self._growing = None
         return [] if tool.announced else self._announce(tool)
 
-    def _announce(self, tool: Tool) -> list[EventBase]:
+    def _announce(self, tool: AcpTool) -> list[EventBase]:
         tool.announced = True
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
         return [*self._end_message(), use]
 
     def _session_info(self, update: dict[str, Any]) -> list[EventBase]:
-        """A title for lists; with codex-acp 2.6.0 also the thread's state, whose `systemError` a final text explains."""
+        """Read a title for lists. codex-acp 2.6.0 adds the thread's state; a final text explains its `systemError`."""
         state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
         if state is None:
             return []
@@ -252,7 +251,7 @@ class Updates:
     def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
-            self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 says 0 of a model without a price
+            self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 reports 0 for a model without a price
         used = get_int(update, "used")
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 

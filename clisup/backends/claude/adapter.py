@@ -17,19 +17,17 @@ from clisup.backends.base import (
     Carried,
     LaunchRequest,
     LaunchSpec,
-    Recovery,
     RunEnd,
     TranscriptWord,
 )
-from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.backends.claude.errors import ERRORS, explain_end, recovery_of
-from clisup.backends.claude.fork import ClaudeFork
-from clisup.backends.claude.history import ClaudeSeed
+from clisup.backends.claude.errors import ERRORS, explain_end
 from clisup.backends.claude.input import as_text, user_message
 from clisup.backends.claude.live import context_usage
 from clisup.backends.claude.presence import ClaudePresence
-from clisup.backends.claude.transcript import transcript_says
+from clisup.backends.claude.transcript import ClaudeFork, ClaudeSeed, read_message
+from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.transcripts import find_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.structured import schema_text
@@ -93,6 +91,10 @@ class ClaudeAdapter(Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    recoveries = (
+        (r"Session ID \S+ is already in use", "resume"),
+        (r"No conversation found", "fresh"),
+    )
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """Return nothing: npm and the installer provide the native binary (2.1.197 and later)."""
@@ -162,17 +164,9 @@ class ClaudeAdapter(Adapter):
         """
         return explain_end(end, self.kind)
 
-    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return the session flag with which the same prompt works, if only that flag was wrong.
-
-        `"resume"`: the id is in use, so resume it. `"fresh"`: the CLI knows no such conversation, so create one under the same
-        id. The daemon does so only if no turn has completed and no transcript exists; otherwise the history would be lost.
-        """
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
-
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
-        return transcript_says(appended, prompt)
+        return find_prompt(appended, read_message, [prompt])
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's transcript. Any folder matches, because the folder is named after the first turn's

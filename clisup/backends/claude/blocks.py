@@ -1,4 +1,4 @@
-"""Content blocks of claude's frames, as blocks and events of clisup."""
+"""Content blocks of claude's frames as blocks and events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from clisup.model.events import BackendStatus, Block, EventBase, ToolResult, Too
 
 __all__ = ["blocks_of", "tool_result", "tool_uses", "user_text"]
 
-DETAIL_CHARS = 2000  # of a text that is only told about; the whole line is in the spool
+DETAIL_CHARS = 2000  # of a text in a status; the spool has the whole line
 _INTERRUPTED = "[Request interrupted by user"
-_PERSISTED = "<persisted-output>"  # begins a result that the CLI cut: its preview, and the file that holds the rest
+_PERSISTED = (
+    "<persisted-output>"  # begins a result that the CLI cut: a preview, and the path of the file with the whole result
+)
 
 
 def _image(block: ContentBlock) -> Block:
@@ -45,14 +47,14 @@ def _other(block: ContentBlock) -> Block:
 
 
 def blocks_of(content: list[ContentBlock] | str) -> tuple[Block, ...]:
-    """The blocks of a message; a type that clisup has no kind for becomes `other` with its own name."""
+    """Return the blocks of a message. A block of an unknown type becomes `other` with its own name."""
     if isinstance(content, str):
         return (Block(kind="text", text=content),)
     return tuple(_MAKERS.get(block.type, _other)(block) for block in content)
 
 
 def tool_uses(content: list[ContentBlock] | str, parent: str | None) -> list[EventBase]:
-    """The calls in a message. Tools that the API runs itself (`server_tool_use`) have no result frame and are left out."""
+    """Return the calls in a message, except tools that the API runs itself (`server_tool_use`): they have no result frame."""
     if isinstance(content, str):
         return []
     return [
@@ -63,7 +65,7 @@ def tool_uses(content: list[ContentBlock] | str, parent: str | None) -> list[Eve
 
 
 def tool_result(block: ContentBlock, parent: str | None) -> ToolResult:
-    """A tool's result. `is_error` may be absent (Read, Write, MCP). Raises MalformedError for a shape that is none."""
+    """Return a tool's result. `is_error` may be absent (Read, Write, MCP). Raises MalformedError for a wrong shape."""
     if block.tool_use_id is None:
         raise MalformedError("a tool result without tool_use_id")
     text, blocks = _result_content(block)
@@ -87,7 +89,7 @@ def _result_content(block: ContentBlock) -> tuple[str, tuple[Block, ...] | None]
 
 
 def user_text(content: list[ContentBlock] | str, status: str) -> list[EventBase]:
-    """What a user frame says beside tool results, as a status: the CLI wrote it, not the caller."""
+    """Return the texts of a user frame as a status: the CLI wrote them, not the caller."""
     blocks: Sequence[Block] = [block for block in blocks_of(content) if block.native_kind != "tool_result"]
     if not blocks:
         return []

@@ -1,8 +1,8 @@
-"""claude's stdout (`--output-format stream-json --include-partial-messages --verbose`) as events.
+"""Decoder of claude's stdout (`--output-format stream-json --include-partial-messages --verbose`).
 
-Frames were recorded with claude 2.1.329 and spot-checked with 2.1.197. Three ways through this file: the frequent
-frames (`stream_event`, `assistant`, `user`) are decoded straight into typed structs; the rare ones go by name through
-tables; what neither knows, or what is no JSON object at all, becomes `unparsed`. Nothing raises.
+Frames were recorded with claude 2.1.329 and spot-checked with 2.1.197. Frequent frames (`stream_event`, `assistant`, `user`)
+become typed structs. Rare frames go by name through tables. Unknown frames, and lines that are no JSON object, become
+`unparsed`. Nothing raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest
 from clisup.backends.claude.approvals import asked, declined, withdrawn
 from clisup.backends.claude.blocks import blocks_of, tool_result, tool_uses, user_text
-from clisup.backends.claude.errors import Report, explain_hook
+from clisup.backends.claude.errors import ClaudeFailure, explain_hook
 from clisup.backends.claude.frames import (
     Assistant,
     BlockDelta,
@@ -28,17 +28,15 @@ from clisup.backends.claude.frames import (
     StreamEvent,
     System,
     User,
-    decode_any,
     decode_hot,
-    mend,
     raw_delta_text,
 )
 from clisup.backends.claude.live import INTERRUPT, LiveState, control_line, control_request
-from clisup.backends.claude.messages import Messages
+from clisup.backends.claude.messages import ClaudeMessages
 from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, rate_limit
 from clisup.backends.claude.result import Denials, terminal_of
 from clisup.backends.claude.tasks import Tasks
-from clisup.backends.frames import MalformedError, get_dict, get_str, too_deep
+from clisup.backends.frames import MalformedError, decode_any, get_dict, get_str, mend, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
 from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
@@ -47,7 +45,7 @@ from clisup.model.lines.framing import Line
 __all__ = ["ClaudeDecoder"]
 
 _NOTHING = Decoded(())
-_NO_FAILURE = Report()
+_NO_FAILURE = ClaudeFailure()
 _HOT_TYPES = frozenset({"stream_event", "assistant", "user"})
 _SYNTHETIC = "<synthetic>"
 _LOCAL_OUTPUT = "<local-command-"
@@ -56,11 +54,10 @@ _DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_de
 
 
 class ClaudeDecoder(Decoder):
-    """One claude process's stdout to events, from the first line of a turn on.
+    """Decoder of one claude process's stdout, from the first line of a turn on.
 
-    `carried` is the running cost at the turn's start. After a `result` the decoder is ready for the next turn of the
-    same process (a follow-up after background work) with the total that this result told, so it need not be made anew
-    there.
+    `carried` is the running cost at the turn's start. After a `result` the decoder is ready for the next turn of the same process
+    (a follow-up after background work), with the total of that result.
     """
 
     passes_on = staticmethod(claude_passes_on)
@@ -69,65 +66,66 @@ class ClaudeDecoder(Decoder):
         self._questions = Questions(request.run if request is not None else 0)
         self._live = LiveState() if request is not None and request.live else None
         self._carried_usd = carried.cost_usd
-        self._messages = Messages()
+        self._messages = ClaudeMessages()
         self._tasks = Tasks(carried.background)
         self._denials = Denials()
         self._failure = _NO_FAILURE
         self._resets_at: str | None = None
-        self._refused: TurnError | None = None  # the prompt, by a hook
+        self._refused: TurnError | None = None  # refusal of the prompt by a hook
 
     @property
     def background(self) -> Background:
-        """Background tasks announced and not ended: while there are any, the process is wanted after its result.
+        """Background tasks that were announced and have not ended. The daemon keeps the process while there are any.
 
-        A decoder made anew for a follow-up turn needs them in `Carried`.
+        A decoder for a follow-up turn needs the tasks in `Carried`.
         """
         return self._tasks.background
 
     def interrupt(self) -> str | None:
-        """A live process ends its turn when asked (10 ms, 2.1.329) and lives on; one-shot claude listens to signals alone.
+        """Return the request that ends the turn of a live process, which lives on (10 ms, 2.1.329).
 
-        What it was told while it worked goes with the turn.
+        One-shot claude reacts to signals alone. Messages that the process received during its work end with the turn.
         """
         return control_request(INTERRUPT, "interrupt", cancel_queued=True) if self._live else None
 
     def control(self, request_id: str, control: Control, value: str | None) -> str | None:
-        """The line that has a live process do it; its answer names the request again."""
+        """Return the line that sends this request to a live process. The answer names `request_id` again."""
         return control_line(request_id, control, value) if self._live else None
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The ids of the prompts with which a live process has begun its turn."""
+        """Ids of the prompts with which a live process began its turn."""
         return self._live.prompts if self._live else ()
 
     @property
     def idle(self) -> bool:
-        """A live process has said that it has nothing left to do, background work aside."""
+        """Tell whether a live process has reported that only background tasks are left."""
         return self._live is not None and self._live.idle
 
     @property
     def ends_when_idle(self) -> bool:
-        """The turn has begun background work. A live process with sub-agents at work is not idle (2.1.330): it has another
-        last word when they have reported.
+        """Tell whether the turn has started background work.
+
+        A live process with sub-agents at work is not idle (2.1.330). The process prints another result after their reports.
         """
         return self._live is not None and self._tasks.begun
 
     @property
     def given_up(self) -> frozenset[str]:
-        """The ids of prompts that a live process has said to be cancelled: not begun, or begun and not brought to a good end."""
+        """Ids of prompts that a live process cancelled, before or after their beginning."""
         return self._live.given_up if self._live else frozenset()
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """The `control_response` to an open permission request of a live process."""
+        """Return the `control_response` to an open permission request of a live process."""
         return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
-        """The events of one line, and the turn's end where it was a `result`. Never raises."""
+        """Decode one line. A `result` ends the turn. The method never raises."""
         if line.oversize:
             return unparsed(line, "oversize")
         try:
             frame = decode_hot(line.data)
-        except (ValueError, RecursionError):  # no frequent frame, or no frame at all
+        except (ValueError, RecursionError):  # a rare frame, or no frame
             return self._decode_other(line)
         if type(frame) is StreamEvent:
             return Decoded(self._stream_event(frame, line, line.data))
@@ -140,11 +138,9 @@ class ClaudeDecoder(Decoder):
             return self._decode_broken(line)
 
     def _decode_broken(self, line: Line) -> Decoded:
-        """Lines that are not JSON as they stand: some are, once bytes and surrogate halves that are no characters are
-        mended.
-        """
+        """Decode a line that is no valid JSON. Some lines are valid after a repair of broken characters."""
         if not line.data.strip():
-            return _NOTHING  # an empty line says nothing
+            return _NOTHING  # an empty line gives no event
         data = mend(line.data)
         try:
             if data == line.data:
@@ -182,7 +178,7 @@ class ClaudeDecoder(Decoder):
                 return ()  # STREAM_SILENT says why
             if data is line.data:
                 return self._messages.delta(parent, event.index, delta.kind, delta.text)
-            # The line was mended, so halves of surrogate pairs may be in it.
+            # The line was repaired, so the original may hold halves of surrogate pairs.
             text = raw_delta_text(line.data) or delta.text
             return self._messages.broken_delta(parent, event.index, delta.kind, text)
         if type(event) is MessageStartEvent:
@@ -213,10 +209,9 @@ class ClaudeDecoder(Decoder):
         ]
 
     def _user(self, frame: User, data: bytes) -> list[EventBase]:
-        """Tool results; and texts, which in a one-shot run are the CLI's own.
+        """Return tool results, and texts. In a one-shot run these texts are the CLI's own.
 
-        A subagent's first text is the prompt in its Agent call, and a replayed one is the caller's: both are known
-        already.
+        The events of a subagent's first text (the prompt of its Agent call) and of a replayed text (the caller's prompt) exist already.
         """
         content, parent = frame.message.content, frame.parent_tool_use_id
         events: list[EventBase] = []
@@ -259,7 +254,7 @@ class ClaudeDecoder(Decoder):
 
     @staticmethod
     def _live_frame(live: LiveState, key: str, frame: dict[str, Any]) -> Decoded | None:
-        """What only a live process says. None: it is decoded as in a one-shot run."""
+        """Decode a frame of a live process only. Return None for a frame that one-shot runs have too."""
         if key == "control_response":
             return Decoded((), answers=live.answered(frame))
         if key == "system/session_state_changed":
@@ -272,7 +267,10 @@ class ClaudeDecoder(Decoder):
         return None
 
     def _request(self, frame: dict[str, Any], line: Line) -> Decoded:
-        """A request of a live process. What is no question for an approval is answered at once, or the turn would wait for ever."""
+        """Decode a request of a live process.
+
+        A request that is no question for an approval gets an immediate answer: without an answer the turn would wait for ever.
+        """
         try:
             return Decoded(asked(self._questions, frame))
         except (LookupError, MalformedError, ValueError):
@@ -321,14 +319,15 @@ _STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]]
     "rate_limit_event": ClaudeDecoder._rate_limit,
     "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),
 }
-"""The rare frames that a decoder remembers something of. A table in each decoder would hold it, and keep it past its turn."""
+"""Handlers of rare frames that change the decoder. A table of bound methods would keep each decoder alive after its turn."""
 
 
-def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> Report:
-    """What a synthetic message says, for a result that fails. The turn may as well go on: a message of the model after it
-    makes it void.
+def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> ClaudeFailure:
+    """Return the failure in a synthetic message, for a later result that fails.
+
+    The turn may go on instead: a later message of the model discards the failure.
     """
-    return Report(
+    return ClaudeFailure(
         text="\n".join(block.text or "" for block in blocks),
         code=frame.error,
         api_error=frame.api_error,
@@ -338,9 +337,9 @@ def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> Report:
 
 
 def _asked_nobody(frame: dict[str, Any]) -> bool:
-    """Did the CLI only note that a background task is over, without a word to the model?
+    """Tell whether the CLI only noted the end of a background task, without a request to the model.
 
-    That is how 2.1.329 begins where it resumes a session with a task that had not ended: the prompt comes after it.
+    claude 2.1.329 does so when it resumes a session whose task had not ended. The prompt follows.
     """
     return frame.get("num_turns") == 0 and frame.get("is_error") is False
 
@@ -351,7 +350,7 @@ def _key(frame: dict[str, Any]) -> str:
 
 
 def _is_known(key: str, frame: dict[str, Any]) -> bool:
-    """Whether a frame that no table took is of a type that is known, so that its shape must be the trouble."""
+    """Tell whether the type of an undecoded frame is known. Then the shape of the frame is wrong."""
     if key == "system/None":
         return True
     if key not in _HOT_TYPES:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from msgspec import Struct
 
-from clisup.backends.base import Recovery, RunEnd
-from clisup.backends.endings import crashed, last_words
-from clisup.backends.taxonomy import RETRYABLE, ErrorRule
+from clisup.backends.base import RunEnd
+from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "ERRORS", "INTERRUPTED", "Report", "explain_end", "explain_hook", "explain_report", "explain_retry", "recovery_of",
+    "ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_end", "explain_hook", "explain_report", "explain_retry",
 ]  # fmt: skip
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
@@ -110,7 +108,7 @@ _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
 # fmt: on
 
 
-class Report(Struct, frozen=True):
+class ClaudeFailure(Struct, frozen=True):
     """Words of the CLI about a failure, from the result and the last synthetic assistant frame."""
 
     text: str = ""
@@ -124,7 +122,7 @@ class Report(Struct, frozen=True):
     resets_at: str | None = None
 
 
-def explain_report(report: Report) -> TurnError:
+def explain_report(report: ClaudeFailure) -> TurnError:
     """Return the error of a result with `is_error`."""
     kind = _kind_of(report)
     resets_at = report.resets_at if kind in ("rate_limit", "quota_exceeded") else None
@@ -147,7 +145,7 @@ def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None
     return TurnError(kind=kind, message=f"a UserPromptSubmit hook of claude's settings refused the prompt: {why}")
 
 
-def _message(report: Report) -> str:
+def _message(report: ClaudeFailure) -> str:
     """Return the CLI's message. An interrupted turn has only a debugging line, which does not count."""
     if report.terminal_reason in INTERRUPTED and report.text.startswith(_DIAGNOSTIC):
         return "the turn was interrupted"
@@ -157,7 +155,7 @@ def _message(report: Report) -> str:
 
 def explain_retry(*, code: str | None, status: int | None) -> TurnError:
     """Return the error behind one `api_retry`. The first one already shows a 401, long before the CLI gives up (177 s)."""
-    report = Report(
+    report = ClaudeFailure(
         code=code, status=None if code == "authentication_failed" else status
     )  # the only 403 that the CLI repeats
     kind = _http_kind(report) or ("network" if status is None else "server")
@@ -167,7 +165,7 @@ def explain_retry(*, code: str | None, status: int | None) -> TurnError:
     return TurnError(kind=kind, message=message, retryable=kind in RETRYABLE, http_status=status)
 
 
-def _kind_of(report: Report) -> TurnErrorKind:
+def _kind_of(report: ClaudeFailure) -> TurnErrorKind:
     """Return the kind by the most exact word: the subtype, a missing session, the CLI's codes, the API's codes, the text."""
     found = (
         _BY_SUBTYPE.get(report.subtype or "")
@@ -180,7 +178,7 @@ def _kind_of(report: Report) -> TurnErrorKind:
     return found or ("server" if report.terminal_reason in ("api_error", "model_error") else "crashed")
 
 
-def _http_kind(report: Report) -> TurnErrorKind | None:
+def _http_kind(report: ClaudeFailure) -> TurnErrorKind | None:
     """Return the kind by the API's error. The text goes before the code, because an overflow has the code invalid_request."""
     code = report.code or ""
     return (
@@ -204,42 +202,41 @@ def _text_kind(text: str, table: tuple[tuple[re.Pattern[str], TurnErrorKind], ..
     return next((kind for pattern, kind in table if pattern.search(text)), None)
 
 
-class _Exit(NamedTuple):
-    pattern: re.Pattern[str]
-    kind: TurnErrorKind
-    advice: str
-
-
 # Lines on stderr with which 2.1.329 refuses to start: exit code 1, stdout empty.
-_EXITS: tuple[_Exit, ...] = (
-    _Exit(
-        re.compile(r"cannot be used with root/sudo privileges"),
+_EXITS: tuple[ErrorRule, ...] = (
+    ErrorRule(
+        "stderr",
+        r"cannot be used with root/sudo privileges",
         "permission",
         "claude does not run as root with permission mode bypassPermissions: run the daemon as another user, take "
         "another permission mode, or set IS_SANDBOX=1 in the backend's env table where this machine is a sandbox",
     ),
-    _Exit(re.compile(r"not supported in restricted mode"), "permission", "take another permission mode"),
-    _Exit(
-        re.compile(r"Session ID \S+ is already in use"), "invalid_request", "resume the session instead of creating it"
+    ErrorRule("stderr", r"not supported in restricted mode", "permission", "take another permission mode"),
+    ErrorRule(
+        "stderr", r"Session ID \S+ is already in use", "invalid_request", "resume the session instead of creating it"
     ),
-    _Exit(re.compile(r"No conversation found"), "session_not_found", "start the session anew"),
-    _Exit(re.compile(r"requires a valid session ID"), "session_not_found", "claude's session ids are UUIDs"),
-    _Exit(re.compile(r"Invalid session ID|Must be a valid UUID"), "invalid_request", "claude's session ids are UUIDs"),
-    _Exit(
-        re.compile(r"error: unknown option|error: option '.*' (?:argument|requires)"),
+    ErrorRule("stderr", r"No conversation found", "session_not_found", "start the session anew"),
+    ErrorRule("stderr", r"requires a valid session ID", "session_not_found", "claude's session ids are UUIDs"),
+    ErrorRule(
+        "stderr", r"Invalid session ID|Must be a valid UUID", "invalid_request", "claude's session ids are UUIDs"
+    ),
+    ErrorRule(
+        "stderr",
+        r"error: unknown option|error: option '.*' (?:argument|requires)",
         "invalid_request",
         "look at the backend's args, and at the installed version with `clisup doctor`",
     ),
-    _Exit(
-        re.compile(r"Input must be provided|Input contained only whitespace"),
+    ErrorRule(
+        "stderr",
+        r"Input must be provided|Input contained only whitespace",
         "invalid_request",
         "give a prompt; if there was one, the machine was too slow to hand it over within claude's 3 s",
     ),
-    _Exit(re.compile(r"Invalid MCP configuration"), "invalid_request", "mend the session's mcp_config"),
-    _Exit(re.compile(r"--json-schema (?:is not|must be)"), "invalid_request", "mend the prompt's output_schema"),
-    _Exit(re.compile(r"Error processing --setting-sources"), "invalid_request", "mend the backend's setting_sources"),
-    _Exit(
-        re.compile(r"Not logged in|Please run /login"), "authentication", "run `claude auth login` as the daemon's user"
+    ErrorRule("stderr", r"Invalid MCP configuration", "invalid_request", "mend the session's mcp_config"),
+    ErrorRule("stderr", r"--json-schema (?:is not|must be)", "invalid_request", "mend the prompt's output_schema"),
+    ErrorRule("stderr", r"Error processing --setting-sources", "invalid_request", "mend the backend's setting_sources"),
+    ErrorRule(
+        "stderr", r"Not logged in|Please run /login", "authentication", "run `claude auth login` as the daemon's user"
     ),
 )
 
@@ -254,27 +251,18 @@ def _rules() -> Iterator[ErrorRule]:
         yield from (ErrorRule("code", word, kind) for word, kind in table.items())
     yield from (ErrorRule("status", str(status), kind) for status, kind in _BY_STATUS.items())
     yield from (ErrorRule("text", pattern.pattern, kind) for pattern, kind in (*_BY_EXACT_TEXT, *_BY_TEXT))
-    yield from (ErrorRule("stderr", known.pattern.pattern, known.kind, known.advice) for known in _EXITS)
+    yield from _EXITS
 
 
 ERRORS = tuple(dict.fromkeys(_rules()))
 
 
+_REFUSALS = Taxonomy(_EXITS)
+
+
 def explain_end(end: RunEnd, who: str = "claude") -> TurnError:
     """Explain a run of `who` that ended without a result. The message holds the end of stderr, with advice if there is any."""
     tail = last_words(end)
-    for known in _EXITS:
-        if known.pattern.search(tail):
-            return TurnError(kind=known.kind, message=f"{tail}; {known.advice}")
+    if rule := _REFUSALS.search("stderr", tail):
+        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
     return crashed(who, end, codes_tell=True)  # its own handler: 143 on SIGTERM, 129 on SIGHUP
-
-
-_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
-    (re.compile(r"Session ID \S+ is already in use"), "resume"),
-    (re.compile(r"No conversation found"), "fresh"),
-)
-
-
-def recovery_of(text: str) -> Recovery | None:
-    """Return the session flag with which the same prompt works, if only that flag was wrong."""
-    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

@@ -1,15 +1,13 @@
-"""Shapes of the frames that claude prints (2.1.197 to 2.1.329), as far as clisup reads them.
+"""Shapes of the frames that claude prints (2.1.197 to 2.1.329), with the fields that clisup reads.
 
-Only the fields that become part of an event are named, so unknown fields cost nothing and break nothing, and the large
-duplicates (`tool_use_result`, `usage` of an assistant frame) are skipped without making Python objects.
-The frequent frames are typed structs; the rare ones stay dicts, read field by field with the `get_*` functions, so that
-one odd field does not lose the frame.
+Unknown fields cost nothing and break nothing. msgspec skips the large duplicates (`tool_use_result`, `usage` of an assistant
+frame) without making Python objects. Frequent frames are typed structs. Rare frames stay dicts, read field by field by the
+`get_*` functions, so that one odd field does not lose the frame.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
@@ -33,15 +31,12 @@ __all__ = [
     "Ping",
     "StreamEvent",
     "System",
-    "TextDelta",
-    "ThinkingDelta",
+    "TextBlockDelta",
+    "ThinkingBlockDelta",
     "UsageCounts",
     "User",
     "as_blocks",
-    "decode_any",
     "decode_hot",
-    "join_halves",
-    "mend",
     "raw_delta_text",
 ]
 
@@ -55,12 +50,12 @@ class UsageCounts(Struct):
     cache_read_input_tokens: Count | None = None
 
 
-class TextDelta(Struct, tag="text_delta", gc=False):
+class TextBlockDelta(Struct, tag="text_delta", gc=False):
     text: str
     kind: ClassVar[DeltaKind] = "text"
 
 
-class ThinkingDelta(Struct, tag="thinking_delta", gc=False):
+class ThinkingBlockDelta(Struct, tag="thinking_delta", gc=False):
     text: str = msgspec.field(name="thinking")
     kind: ClassVar[DeltaKind] = "thinking"
 
@@ -98,7 +93,7 @@ class BlockStart(Struct, tag="content_block_start", gc=False):
 
 class BlockDelta(Struct, tag="content_block_delta", gc=False):
     index: Count
-    delta: TextDelta | ThinkingDelta | InputDelta | SignatureDelta | CitationsDelta
+    delta: TextBlockDelta | ThinkingBlockDelta | InputDelta | SignatureDelta | CitationsDelta
 
 
 class BlockStop(Struct, tag="content_block_stop", gc=False):
@@ -123,7 +118,7 @@ class Ping(Struct, tag="ping"):
 
 
 class AbandonedBlocks(Struct):
-    """On a `message_stop` that the CLI made up: blocks from this index on have no assistant frame and never will."""
+    """Part of a `message_stop` that the CLI made up: blocks from this index on never get an assistant frame."""
 
     api_message_id: str | None = None
     from_block_index: Count = 0
@@ -136,7 +131,7 @@ class StreamEvent(Struct, tag="stream_event", gc=False):
 
 
 class ContentBlock(Struct):
-    """A block of any type: an assistant's or user's, or an item of a tool result."""
+    """Block of any type: of an assistant's or user's message, or an item of a tool result."""
 
     type: str
     text: str | None = None
@@ -179,7 +174,7 @@ class User(Struct, tag="user"):
 
 
 class System(Struct, tag="system"):
-    """Only enough to tell a frame that gives no event (`thinking_tokens` comes before every thinking delta)."""
+    """Part of a system frame, enough to find frames without events (`thinking_tokens` precedes each thinking delta)."""
 
     subtype: str
 
@@ -187,63 +182,26 @@ class System(Struct, tag="system"):
 HotFrame = StreamEvent | Assistant | User | System
 
 _HOT = msgspec.json.Decoder(HotFrame)
-_ANY = msgspec.json.Decoder()
 _BLOCKS = list[ContentBlock]
 
 
 decode_hot: Callable[[bytes], HotFrame] = _HOT.decode
-"""Read one of the frequent frames. Raises ValueError or RecursionError for every other line."""
-
-
-def decode_any(data: bytes) -> object:
-    """Read any JSON. Raises ValueError or RecursionError where it is none."""
-    value: object = _ANY.decode(data)
-    return value
+"""Read a frequent frame. Raises ValueError or RecursionError for any other line."""
 
 
 def as_blocks(items: list[Any]) -> list[ContentBlock]:
-    """The items of a tool result. Raises MalformedError where they are no blocks."""
+    """Return the items of a tool result. Raises MalformedError for items that are no blocks."""
     try:
         return msgspec.convert(items, _BLOCKS)
     except msgspec.ValidationError as error:
         raise MalformedError(str(error)) from None
 
 
-_MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-# A lone half of a surrogate pair, seen by eating every other escape before it (`\\ud83d` is no escape of a half).
-_ESCAPES = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
-)
-
-
-def mend(data: bytes) -> bytes:
-    """The same line as valid UTF-8 with whole characters: what is no character becomes U+FFFD.
-
-    claude writes halves of surrogate pairs where the model's text was cut between two deltas, and strict parsers refuse
-    the whole line for it.
-    """
-    valid = data if data.isascii() else data.decode("utf-8", "replace").encode()
-    if not _MAYBE_HALF.search(valid):  # the pass below calls back for every escape of the line
-        return valid
-    return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], valid)
-
-
 def raw_delta_text(data: bytes) -> str | None:
-    """The text of a delta with its lone surrogate halves, which `mend` cannot keep; None where the line is no such
-    delta.
-    """
+    """Return the text of a delta with its lone surrogate halves, which `mend` loses. Return None for any other line."""
     try:
         delta = json.loads(data.decode("utf-8", "replace"))["event"]["delta"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     values = [delta.get(name) for name in ("text", "thinking", "partial_json")]
     return next((value for value in values if isinstance(value, str)), None)
-
-
-def join_halves(text: str) -> tuple[str, str]:
-    """Put surrogate halves together: the text in whole characters, and the high half at its end that waits for its
-    other half.
-    """
-    held = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-    body = text[: len(text) - len(held)]
-    return body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), held

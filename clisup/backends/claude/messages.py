@@ -1,24 +1,24 @@
-"""What a reader of the deltas has been shown, and what of it the CLI took back.
+"""Streamed messages of claude, and their retractions.
 
-claude prints deltas first and an `assistant` frame per block later; that frame comes before the block's own stop. When
-a stream breaks, the CLI repeats the request and no frame ever confirms what was shown (fault 65): with
-`abandoned_blocks` on a `message_stop` of its own making, or, where the end of the connection came with the data,
-without any word.
+claude prints deltas first, and one `assistant` frame for each block before the block's own stop. If a stream breaks, the CLI
+repeats the request, and no frame confirms the printed deltas. The CLI then prints `abandoned_blocks` in an invented
+`message_stop`. If the connection ended together with the data, the CLI prints nothing.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import asdict
 
-from clisup.backends.claude.frames import AbandonedBlocks, MessageHead, UsageCounts, join_halves
+from clisup.backends.claude.frames import AbandonedBlocks, MessageHead, UsageCounts
+from clisup.backends.frames import join_halves
 from clisup.model.events import ContentDelta, DeltaKind, EventBase, MessageStart, MessageStop, Retracted
 from clisup.model.usage import Usage
 
-__all__ = ["Message", "Messages"]
+__all__ = ["ClaudeMessages", "StreamedMessage"]
 
 
-class Message:
-    """The message that is being streamed to one parent (None: the main conversation)."""
+class StreamedMessage:
+    """Message that is being streamed to one parent (None: the main conversation)."""
 
     __slots__ = ("counts", "halves", "message_id", "parent", "shown", "stop_reason")
 
@@ -28,8 +28,7 @@ class Message:
         self.shown: set[int] = set()  # blocks with deltas that no assistant frame has confirmed
         self.halves: dict[int, tuple[DeltaKind, str]] = {}
         self.stop_reason: str | None = None
-        # The output count of message_start is a placeholder (1), so it is left out until message_delta tells the true
-        # one.
+        # The output count of message_start is a placeholder (1). The true count comes with message_delta.
         self.counts = _counts(head.usage)
         self.counts.pop("output_tokens", None)
 
@@ -37,7 +36,7 @@ class Message:
         return ContentDelta(kind, text, index, self.message_id, self.parent)
 
     def give_up_halves(self) -> list[EventBase]:
-        """A half of a surrogate pair whose other half never came stands for one unknown character."""
+        """Replace each half of a surrogate pair without its other half by one unknown character."""
         events: list[EventBase] = [self.delta(kind, "\ufffd", index) for index, (kind, _) in self.halves.items()]
         self.halves.clear()
         return events
@@ -49,22 +48,22 @@ class Message:
         return [Retracted(message_id=self.message_id, from_index=min(gone), reason=reason)] if gone else []
 
 
-class Messages:
-    """The messages being streamed, one for each parent."""
+class ClaudeMessages:
+    """Messages that are being streamed, one for each parent."""
 
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self._open: dict[str | None, Message] = {}
+        self._open: dict[str | None, StreamedMessage] = {}
 
     def start(self, parent: str | None, head: MessageHead) -> list[EventBase]:
         events = self._retract_all(parent, "the request was repeated")
-        self._open[parent] = Message(parent, head)
+        self._open[parent] = StreamedMessage(parent, head)
         events.append(MessageStart(message_id=head.id, model=head.model, parent_tool_use_id=parent))
         return events
 
     def delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
-        """Empty deltas (the first of each tool input) show nothing and give nothing."""
+        """Return a delta. An empty delta (the first of each tool input) gives nothing."""
         message = self._open.get(parent) or self._message(parent)
         if message.halves:
             return self.broken_delta(parent, index, kind, text)
@@ -74,7 +73,7 @@ class Messages:
         return (ContentDelta(kind, text, index, message.message_id, parent),)
 
     def broken_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
-        """A delta with halves of surrogate pairs: a high half at its end waits for the next delta of the same block."""
+        """Return a delta with halves of surrogate pairs. A high half at its end waits for the next delta of the block."""
         message = self._message(parent)
         _, before = message.halves.pop(index, (kind, ""))
         whole, held = join_halves(before + text)
@@ -87,7 +86,7 @@ class Messages:
         return self._message(parent).give_up_halves()
 
     def note_end(self, parent: str | None, stop_reason: str | None, usage: UsageCounts | None) -> None:
-        """Remember what `message_delta` says, for the `message_stop` that follows."""
+        """Remember `message_delta` for the `message_stop` that follows."""
         message = self._message(parent)
         message.stop_reason = stop_reason
         message.counts |= _counts(usage)
@@ -107,7 +106,7 @@ class Messages:
         return events
 
     def confirm(self, parent: str | None, message_id: str | None) -> list[EventBase]:
-        """An assistant frame has come: what was shown of this message holds; what was shown of another one does not."""
+        """Note an assistant frame: it confirms the deltas of its message, and retracts those of another message."""
         message = self._open.get(parent)
         if message is None:
             return []
@@ -117,15 +116,15 @@ class Messages:
         return message.give_up_halves()
 
     def finish(self) -> list[EventBase]:
-        """The turn is over: nothing more will be confirmed."""
+        """End the turn: later frames confirm nothing."""
         events = [event for parent in self._open for event in self._retract_all(parent, "no message confirmed it")]
         self._open.clear()
         return events
 
-    def _message(self, parent: str | None) -> Message:
+    def _message(self, parent: str | None) -> StreamedMessage:
         message = self._open.get(parent)
         if message is None:
-            message = self._open[parent] = Message(parent, MessageHead())
+            message = self._open[parent] = StreamedMessage(parent, MessageHead())
         return message
 
     def _retract_all(self, parent: str | None, reason: str) -> list[EventBase]:

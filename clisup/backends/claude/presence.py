@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from clisup.backends.checks import UUID
+from clisup.backends.launch import UUID
 from clisup.policy.cli_files import Presence
 
 __all__ = ["ClaudePresence"]

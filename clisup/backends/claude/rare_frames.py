@@ -1,7 +1,7 @@
-"""claude's rare frames: one table that names each, and what it becomes.
+"""Table of claude's rare frames, and their events.
 
-A frame in no table becomes `unparsed` with the reason `unknown_type`; one in `SILENT` gives no event, for the reason
-beside it (its bytes still count as life for the watchdog, and the spool keeps it). `system` frames are keyed
+A frame in `SILENT` gives no event, for the reason beside its name. The frame's bytes still count as activity for the watchdog,
+and the spool keeps them. A frame in no table becomes `unparsed` with the reason `unknown_type`. The key of a `system` frame is
 `system/<subtype>`.
 """
 
@@ -29,30 +29,30 @@ __all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
 Frame = dict[str, Any]
 
 SILENT: dict[str, str] = {
-    "system/thinking_tokens": "an estimate before each thinking delta; the true number comes with the usage",
-    "keep_alive": "a sign of life, which the daemon sees by the bytes",
-    "control_response": "the answer to a request of the daemon's own",
-    "command_lifecycle": "the state of a prompt that the daemon itself sent and follows",
+    "system/thinking_tokens": "an estimate before each thinking delta; the usage has the true number",
+    "keep_alive": "a sign of life; the daemon sees the bytes",
+    "control_response": "the answer to a request of the daemon",
+    "command_lifecycle": "the state of a prompt that the daemon sent",
     "prompt_suggestion": "a proposal for a human's next prompt",
-    "system/task_summary": "a headline for a task list; the task's own frames tell its state",
+    "system/task_summary": "a headline for a task list; the task's own frames have its state",
     "system/session_title_changed": "a title for a human's session list",
-    "system/ui_invalidate": "asks a human's display to draw itself anew",
+    "system/ui_invalidate": "asks an interactive display to redraw",
     "system/commands_changed": "the slash commands of an interactive prompt",
 }
 
 STREAM_SILENT: dict[str, str] = {
-    "ping": "a sign of life, which the daemon sees by the bytes",
-    "content_block_start": "the first delta and the assistant frame say the same",
+    "ping": "a sign of life; the daemon sees the bytes",
+    "content_block_start": "the first delta and the assistant frame have the same content",
     "content_block_stop": "the assistant frame comes before it",
-    "message_delta": "its usage and stop reason are told by message_stop",
-    "signature_delta": "the message has it whole",
-    "citations_delta": "the text that it belongs to comes in deltas of its own",
-    "empty delta": "shows nothing",
+    "message_delta": "the event of message_stop has its usage and stop reason",
+    "signature_delta": "the assistant frame has the whole signature",
+    "citations_delta": "the cited text has its own deltas",
+    "empty delta": "has no content",
 }
 
 
 def session_init(frame: Frame, *, mode: str, version: str, credential: str | None = None) -> list[EventBase]:
-    """The `init` frame; `mode`, `version` and `credential` are how the CLI calls these fields. qwen's has the same shape."""
+    """Decode the `init` frame. `mode`, `version` and `credential` are the CLI's names of these fields. qwen has the same shape."""
     servers, tools = frame.get("mcp_servers"), frame.get("tools")
     return [
         SessionInit(
@@ -73,7 +73,7 @@ def _init(frame: Frame) -> list[EventBase]:
 
 
 def _status(frame: Frame) -> list[EventBase]:
-    """`status` is null when a compaction has ended, or when only the permission mode changed."""
+    """Decode a status. It is null at the end of a compaction, and if only the permission mode changed."""
     compacted = get_str(frame, "compact_result")
     if compacted:
         return [_said("compacted", get_str(frame, "compact_error") or compacted)]
@@ -98,7 +98,7 @@ def _permission_denied(frame: Frame) -> list[EventBase]:
 
 
 def _tool_progress(frame: Frame) -> list[EventBase]:
-    """A heartbeat (each 30 s) has an id of its own making; the call's id is its parent."""
+    """Decode a tool's progress. A heartbeat (each 30 s) has an invented id, and the call's id as its parent."""
     field = "parent_tool_use_id" if frame.get("heartbeat") is True else "tool_use_id"
     return [
         ToolProgress(
@@ -110,7 +110,7 @@ def _tool_progress(frame: Frame) -> list[EventBase]:
 
 
 def rate_limit(frame: Frame) -> RateLimit:
-    """`allowed_warning` is a warning, no failure; only `rejected` means that requests are refused."""
+    """Decode a rate limit. `allowed_warning` is a warning; only `rejected` means that the API refuses requests."""
     info = get_dict(frame, "rate_limit_info")
     return RateLimit(
         status=_need(info, "status"),
@@ -139,12 +139,12 @@ def _fallback(status: str) -> Callable[[Frame], list[EventBase]]:
 
 
 def _hook_response(frame: Frame) -> list[EventBase]:
-    """Not the hook's output: it may hold anything, and the spool has it."""
+    """Report a hook without its output, which may hold anything. The spool has the output."""
     return [_said("hook_response", f"{get_str(frame, 'hook_name')}: {get_str(frame, 'outcome')}")]
 
 
 def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
-    """A frame that becomes a status, with the first of `fields` that is there as its detail."""
+    """Return a handler that makes a status. Its detail is the first of `fields` with a text."""
 
     def handle(frame: Frame) -> list[EventBase]:
         return [_said(status, next((text for name in fields if (text := get_str(frame, name))), None))]
@@ -163,7 +163,7 @@ def _need(frame: Frame, name: str) -> str:
     return value
 
 
-# What needs no memory of other frames. Tasks, rate limits and the result are the decoder's own.
+# Handlers without memory. The decoder handles tasks, rate limits and the result itself.
 RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "system/init": _init,
     "system/status": _status,
@@ -187,7 +187,7 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "system/permission_retry": _from("permission_retry", "content"),
     "system/memory_saved": _from("memory_saved", "verb"),
     "system/turn_preempted": _from("turn_preempted", "reason"),
-    # Its new_conversation_id is not the new session id: the init after it tells that one.
+    # Its new_conversation_id is not the new session id, which is in the next init.
     "conversation_reset": _from("conversation_reset", "trigger"),
     "tool_use_summary": _from("tool_use_summary", "summary"),
     "auth_status": _from("auth_status", "error"),

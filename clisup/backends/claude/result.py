@@ -1,8 +1,8 @@
 """The `result` frame of claude: the end of a turn.
 
-What it says is read with care (claude 2.1.329): a failed API call has `subtype: "success"`; `usage` leaves subagents
-out and is zero where the budget ended the turn; `total_cost_usd` and `modelUsage` run on across turns and resumes, and
-only `model_usage_since_last_result` is of this turn alone (absent in older versions and in results of a failed start).
+Measured with claude 2.1.329. A failed API call has `subtype: "success"`. `usage` excludes subagents, and is zero if the budget
+ended the turn. `total_cost_usd` and `modelUsage` run on across turns and resumes. Only `model_usage_since_last_result` covers
+this turn alone; older versions and results of a failed start lack the field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clisup.backends.base import Terminal
 from clisup.backends.claude import blocks as claude_blocks
-from clisup.backends.claude.errors import INTERRUPTED, Report, explain_report
+from clisup.backends.claude.errors import INTERRUPTED, ClaudeFailure, explain_report
 from clisup.backends.claude.live import prompts_of_frame
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
 from clisup.model.events import EventBase, PermissionDenied, ToolResult
@@ -32,12 +32,11 @@ _MODEL_USAGE = {
 }
 
 
-def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Report) -> Terminal:
-    """The CLI's last word. `failure` is what the last synthetic message and the last rate limit said, for the error's
-    kind.
+def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: ClaudeFailure) -> Terminal:
+    """Return the end of the turn. `failure` holds the last synthetic message and the last rate limit, for the error's kind.
 
-    `text` is the model's final text: a failed turn has none, its message is in `error`.
-    Raises MalformedError where the frame says neither `is_error` nor `subtype`.
+    `text` is the model's final text. A failed turn has none: its message is in `error`.
+    Raises MalformedError for a frame without `is_error` and `subtype`.
     """
     is_error = _is_error(frame)
     report = _report(frame, failure)
@@ -61,7 +60,7 @@ def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Re
 
 
 def _is_error(frame: dict[str, Any]) -> bool:
-    """`is_error` and `errors` and the error subtypes together: where any of them says so, the turn has failed."""
+    """Tell whether the turn has failed: by `is_error`, by `errors`, or by an error subtype."""
     subtype = get_str(frame, "subtype")
     said = frame.get("is_error")
     if not isinstance(said, bool) and subtype is None:
@@ -74,8 +73,8 @@ def _errors(frame: dict[str, Any]) -> list[str]:
     return [error for error in errors if isinstance(error, str)] if isinstance(errors, list) else []
 
 
-def _report(frame: dict[str, Any], failure: Report) -> Report:
-    """The result's own words before those of the frames before it."""
+def _report(frame: dict[str, Any], failure: ClaudeFailure) -> ClaudeFailure:
+    """Return the failure. Words of the result go before words of earlier frames."""
     return replace(
         failure,
         text="\n".join(_errors(frame)) or get_str(frame, "result") or failure.text,
@@ -89,7 +88,7 @@ def _report(frame: dict[str, Any], failure: Report) -> Report:
 
 
 def _usage(frame: dict[str, Any]) -> Usage:
-    """The tokens of this turn: subagents included where the CLI counts by model, as its cost does."""
+    """Return the tokens of this turn. Subagents count if the CLI counts by model, as in its cost."""
     models = _models(frame)
     if models:
         counts = {name: _total(models, native) for name, native in _MODEL_USAGE.items()}
@@ -111,10 +110,10 @@ def _total(models: list[dict[str, Any]], name: str) -> int | None:
 
 
 def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tuple[float | None, float | None]:
-    """This turn's cost and the running total to carry over.
+    """Return this turn's cost, and the running total to carry over.
 
-    A result of a failed start says 0: it has counted nothing, so the total stays as it was. A total below the carried
-    one was reset (`/clear`). Without a total, or a known one to subtract, the turn's cost cannot be told: unknown is not zero.
+    A result of a failed start has 0 and counted nothing, so the total stays. A total below the carried one was reset (`/clear`).
+    Without both totals the turn's cost is unknown, which is not zero.
     """
     told = get_number(frame, "total_cost_usd")
     total = carried if told is None or (is_error and told == 0 and carried) else told
@@ -129,7 +128,7 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
 
 
 def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
-    """The names of the refused tools, each once, in order."""
+    """Return the names of the refused tools, each once, in order."""
     denials = frame.get("permission_denials")
     names = (
         [get_str(denial, "tool_name") for denial in denials if isinstance(denial, dict)]
@@ -140,19 +139,21 @@ def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
 
 
 class Denials:
-    """The refusals of a turn. Some are told when they happen; those by a hook or an approval, and all of qwen's, the result alone
-    names, and what the model was told is the reason.
+    """Refusals of a turn.
+
+    Some refusals have a frame of their own. Refusals by a hook or an approval, and all of qwen's, are in the result only; their
+    reason is the tool result that the model got.
     """
 
     __slots__ = ("_told", "_unlisted", "_words")
 
     def __init__(self) -> None:
         self._told: set[str | None] = set()
-        self._unlisted: dict[str, None] = {}  # refusals without a call, which no result lists
+        self._unlisted: dict[str, None] = {}  # refusals without a call: no result lists them
         self._words: dict[str, str] = {}
 
     def see(self, events: Iterable[EventBase]) -> None:
-        """Refusals that are told, and results that may be those of others."""
+        """Note reported refusals, and tool results that may belong to unreported ones."""
         for event in events:
             if isinstance(event, PermissionDenied):
                 self._told.add(event.tool_use_id)
@@ -163,11 +164,11 @@ class Denials:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """The names of the refusals that no result lists, each once."""
+        """Return the names of the refusals that no result lists, each once."""
         return tuple(self._unlisted)
 
     def rest(self, frame: dict[str, Any]) -> list[EventBase]:
-        """Those of a result that nothing has told of yet. The turn is over: what was seen is forgotten."""
+        """Return the refusals that only the result lists, and forget everything: the turn is over."""
         listed = frame.get("permission_denials")
         events: list[EventBase] = []
         for denial in listed if isinstance(listed, list) else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from clisup.backends.base import (
     Adapter,
@@ -17,15 +17,14 @@ from clisup.backends.base import (
     Carried,
     LaunchRequest,
     LaunchSpec,
-    Recovery,
     RunEnd,
     TranscriptWord,
 )
-from clisup.backends.checks import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.codex.decoder import CodexDecoder
-from clisup.backends.codex.errors import ERRORS, explain_end, recovery_of
+from clisup.backends.codex.errors import ERRORS, explain_end
 from clisup.backends.codex.protocol import GREETING, config_of, said
-from clisup.backends.codex.transcript import transcript_says
+from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.transcripts import find_prompt, texts_of
 from clisup.model.events import TurnError
 
 __all__ = [
@@ -69,6 +68,7 @@ _EVENTS = (
 _VERSION = re.compile(r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 _LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
 _LAUNCHER = "/@openai/codex/bin/codex.js"
+_IMAGE_TAG = re.compile(r'<image name=\[Image #\d+\] path="[^"]*">|</image>')  # around an image that came as a file
 
 
 class CodexBase(Adapter):
@@ -82,6 +82,7 @@ class CodexBase(Adapter):
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
+    recoveries = (("no rollout found", "fresh"),)  # codex chooses the ids, so an id is never in use
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """Return the native binary that npm's `codex.js` starts.
@@ -114,13 +115,9 @@ class CodexBase(Adapter):
         """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
         return explain_end(end)
 
-    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return `fresh` for a thread that codex does not know. codex chooses the ids, so an id is never in use."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
-
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
-        return transcript_says(appended, prompt)
+        return find_prompt(appended, _message, [prompt])
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's rollout file. Its folder is the day of its first turn."""
@@ -184,3 +181,13 @@ def check(request: LaunchRequest) -> None:
     if request.model is not None:
         argv_text("model", request.model)
     check_prompt("codex", request.prompt)
+
+
+def _message(entry: dict[str, Any]) -> tuple[str, str]:
+    """Return role and text of an entry of a rollout file (0.169.0). Raise LookupError for other entries."""
+    message = entry["payload"]
+    if entry["type"] != "response_item" or message["type"] != "message":
+        raise LookupError("no message")
+    return message["role"], "\n".join(
+        text for text in texts_of(message.get("content")) if not _IMAGE_TAG.fullmatch(text)
+    )

@@ -1,8 +1,9 @@
-"""The calls of tools in one codex turn: by their items, and by raw response items where codex made no item of a call.
+"""Tool calls of one codex turn, from items, and from raw response items for calls without an item.
 
-A call that is refused, malformed or taken for denied by the sandbox has no item, nor have tools like `write_stdin`. The raw call
-comes before the item, its raw output after it: a raw output that no item has answered tells of such a call. Some items never end,
-those of calls that were interrupted or refused after all: the raw output tells there, too. A command that runs on is answered by its item.
+A call has no item if codex refused the call, could not parse the call or took the call for denied by the sandbox. Tools like
+`write_stdin` have no items either. The raw call comes before the item, and the raw output after the item. A raw output without an
+item's result therefore belongs to such a call. Items of interrupted calls, and of calls that were refused later, never end: the
+raw output is their result. A command that goes on running gets its result from its item.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from clisup.backends.claude.frames import decode_any
 from clisup.backends.codex import items
-from clisup.backends.frames import get_str
+from clisup.backends.frames import decode_any, get_str
 from clisup.model.events import EventBase, PermissionDenied, ToolResult, ToolUse
 
 __all__ = ["Calls"]
@@ -21,33 +21,33 @@ Frame = dict[str, Any]
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _REFUSED = re.compile(r"approval policy is |rejected by user")
-# The words with which codex answers a call that it did not run, or that an interrupt cut off.
+# Outputs of codex for calls that it did not run, or that an interrupt cut off.
 _NOT_RUN = re.compile(
     r"unsupported call|exec_command failed|write_stdin failed|failed to parse|\w+ is unavailable in |apply_patch verification failed"
     r"|image path .+ is not a file|unable to \w+ image at |invalid agent id|agent ids must be |Unknown model |unknown MCP server"
     r"|(?:Wall time: [\d.]+ seconds\n)?aborted by user"
 )
 _FAILED = re.compile(r"^(?:Process exited with code [1-9]|Script failed)", re.MULTILINE)
-_HEAD_ENDS = "\nOutput:\n"  # what a command or a program wrote comes behind it, and may hold any words
+_HEAD_ENDS = "\nOutput:\n"  # the output of a command follows, which may hold any words
 
 
 class Calls:
-    """Which calls were told and answered."""
+    """Reported and answered tool calls."""
 
     __slots__ = ("_answered", "_asked", "_inputs", "_names")
 
     def __init__(self) -> None:
-        self._asked: dict[str, ToolUse] = {}  # raw calls that no item has told of
+        self._asked: dict[str, ToolUse] = {}  # raw calls without an item
         self._names: dict[str, str] = {}
         self._answered: set[str] = set()
-        self._inputs: dict[str, Frame] = {}  # of items that run
+        self._inputs: dict[str, Frame] = {}  # inputs of running items
 
     def name_of(self, call: str | None) -> str | None:
         asked = self._asked.get(call or "")
         return self._names.get(call or "") or (asked.name if asked else None)
 
     def input_of(self, call: str | None) -> Frame:
-        """What a call that runs, or waits for a word, was called with; empty where no item told of it."""
+        """Return the input of a call that runs or waits for an approval. It is empty for a call without an item."""
         return self._inputs.get(call or "", {})
 
     def started(self, item: Frame) -> list[EventBase]:
@@ -65,7 +65,7 @@ class Calls:
         return [*told, *items.tool_result(item, self._names[call])]
 
     def see(self, raw: Frame) -> list[EventBase]:
-        """A raw response item; all but calls and their outputs are told by other frames."""
+        """Read a raw response item. Only calls and their outputs count: other frames report the rest."""
         kind, call = get_str(raw, "type"), get_str(raw, "call_id")
         if call is None:
             return []
@@ -100,7 +100,7 @@ def _name(raw: Frame) -> str:
 
 
 def _arguments(raw: Frame) -> Frame:
-    """The arguments of a function, or the free text of a custom tool."""
+    """Return the arguments of a function, or the free text of a custom tool."""
     text = get_str(raw, "arguments")
     if text is None:
         given = get_str(raw, "input")
@@ -113,11 +113,11 @@ def _arguments(raw: Frame) -> Frame:
     return value if isinstance(value, dict) and not deep else {"arguments": text}
 
 
-_MAX_BRACKETS = 200  # what nests deeper than events can be written stays text
+_MAX_BRACKETS = 200  # more nesting cannot be written as an event, so the arguments stay text
 
 
 def _text(output: object) -> str:
-    """A text, or the texts of its parts."""
+    """Return a text, or the joined texts of parts."""
     if isinstance(output, list):
         return "".join(get_str(part, "text") or "" for part in output if isinstance(part, dict))
     return output if isinstance(output, str) else ""

@@ -1,10 +1,11 @@
-"""The dialogue with `codex app-server` on stdio: its lines as events, and what is said back to it (0.169.0).
+"""Dialogue with `codex app-server` on stdio: lines to events, and replies (0.169.0).
 
-JSON lines without a version field. One process serves one turn: initialize, then thread/start or thread/resume, then
-turn/start; after turn/completed its stdin is closed and it ends. What is said is a function of the lines and the request.
+The lines are JSON without a version field. One process serves one turn: initialize, then thread/start or thread/resume, then
+turn/start. After turn/completed the daemon closes stdin, and the process ends. The replies are a function of the lines and the
+request.
 
-Raw response items (an experimental switch) are asked for because a call that codex refuses, cannot read or takes for denied by
-its sandbox has no item: only the raw call and its raw output tell of it.
+The decoder asks for raw response items (an experimental switch). A call that codex refuses, cannot read or takes for denied by
+its sandbox has no item: only the raw call and its raw output show the call.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from clisup.backends.base import END_OF_INPUT, Decoded, Decoder, LaunchRequest, 
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
-from clisup.backends.codex.errors import Report, explain_report, read_report, retry_of
-from clisup.backends.codex.messages import Messages
+from clisup.backends.codex.errors import CodexFailure, explain_report, read_report, retry_of
+from clisup.backends.codex.messages import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
 from clisup.backends.frames import MalformedError, get_dict, get_str
@@ -36,7 +37,7 @@ _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerF
 
 
 class CodexDecoder(Decoder):
-    """One turn of one app-server process, from its first line on."""
+    """Decoder of one turn of one app-server process, from its first line on."""
 
     passes_on = staticmethod(codex_passes_on)
 
@@ -44,26 +45,26 @@ class CodexDecoder(Decoder):
         self._request = request
         self._thread: str | None = None
         self._turn: str | None = None
-        self._messages = Messages()
+        self._messages = CodexMessages()
         self._calls = Calls()
         self._limits = RateLimits()
         self._tokens = Tokens(carried, resumed=request.resume)
         self._usage = Usage()
         self._denied: dict[str, None] = {}
-        self._failure: Report | None = None
+        self._failure: CodexFailure | None = None
         self._ended = False
         self._questions = Questions(request.run)
 
     def interrupt(self) -> str | None:
-        """The request that ends the running turn, once codex has said which turn that is."""
+        """Return the request that ends the running turn, once codex has named the turn."""
         return interrupt(self._thread, self._turn) if self._thread and self._turn else None
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """The answer to an open question, in the words that codex wants for its kind."""
+        """Return the answer to an open question, in the form that codex wants for its kind."""
         return self._questions.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
-        """The events of one line, the answers to it, and the turn's end where the line was that. Never raises."""
+        """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
         decoded = decode_frame(line, self._frame)
         for event in decoded.events:
             if isinstance(event, PermissionDenied):
@@ -78,7 +79,7 @@ class CodexDecoder(Decoder):
             return self._answer(frame)
         raise MalformedError("neither a method nor an answer")
 
-    # Answers to what was asked
+    # Answers to our requests
 
     def _answer(self, frame: Frame) -> Decoded:
         asked = frame["id"]
@@ -94,7 +95,7 @@ class CodexDecoder(Decoder):
 
     def _refused(self, error: Frame) -> Decoded:
         message = get_str(error, "message") or "codex refused without a message"
-        found = explain_report(Report(message))
+        found = explain_report(CodexFailure(message))
         kind = "protocol" if found.kind == "crashed" else found.kind
         return self._end(TurnError(kind=kind, message=message, retryable=found.retryable))
 
@@ -113,7 +114,7 @@ class CodexDecoder(Decoder):
         )
         return Decoded((init,), replies=(start_turn(self._thread, self._request),))
 
-    # Requests of the server: a person's to answer, or answered at once, or the turn would wait for ever
+    # Requests of the server. A request that no client can answer gets an immediate answer, or the turn would wait for ever
 
     def _request_of(self, method: str, frame: Frame) -> Decoded:
         asked = frame["id"]
@@ -135,13 +136,13 @@ class CodexDecoder(Decoder):
         params = get_dict(frame, "params")
         if method in SILENT:
             return NOTHING
-        if method == "serverRequest/resolved":  # answered, or not wanted any longer
+        if method == "serverRequest/resolved":  # the request is answered or withdrawn
             asked = params.get("requestId")
             return Decoded(self._questions.withdraw(asked)) if isinstance(asked, str | int) else NOTHING
         if method == "thread/tokenUsage/updated":
             return Decoded(self._used(params))
         if self._is_foreign(params):
-            return NOTHING  # a subagent's thread: its work is told by the items of this one
+            return NOTHING  # a subagent's thread: the items of this thread report its work
         if method == "turn/completed":
             return self._completed(get_dict(params, "turn"))
         if (handle := _HANDLERS.get(method)) is not None:
@@ -170,7 +171,7 @@ class CodexDecoder(Decoder):
         return events
 
     def _used(self, params: Frame) -> list[EventBase]:
-        """One model call's tokens. What codex repeats under the id of the turn before is none of this turn."""
+        """Report the tokens of one model call. codex may repeat tokens under the id of the previous turn: they do not count."""
         is_foreign = self._is_foreign(params)
         used, context = self._tokens.see(params, main=not is_foreign)
         if not is_foreign and (self._turn is None or get_str(params, "turnId") != self._turn):
@@ -201,7 +202,7 @@ class CodexDecoder(Decoder):
             raise MalformedError(f"a turn that ended as {status}")
         error = turn.get("error")
         report = read_report(error) if isinstance(error, dict) else self._failure
-        return self._end(explain_report(report or Report(), self._limits.resets_at))
+        return self._end(explain_report(report or CodexFailure(), self._limits.resets_at))
 
     def _end(
         self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False

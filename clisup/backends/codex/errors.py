@@ -11,14 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from clisup.backends.api_words import plain_words
-from clisup.backends.base import Recovery, RunEnd
-from clisup.backends.endings import crashed, last_words
+from clisup.backends.base import RunEnd
+from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words, plain_words
 from clisup.backends.frames import get_int, get_str
-from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "Report", "explain_end", "explain_report", "read_report", "recovery_of", "retry_of"]
+__all__ = ["ERRORS", "CodexFailure", "explain_end", "explain_report", "read_report", "retry_of"]
 
 _LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
 
@@ -89,7 +87,7 @@ _TRY_AGAIN = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s)\b", re.IG
 _MESSAGE_MAX = 4096
 
 
-class Report(Struct, frozen=True):
+class CodexFailure(Struct, frozen=True):
     """Words of codex about a failure. `code` is a plain code, or the name of a code with a status inside."""
 
     text: str = ""
@@ -97,7 +95,7 @@ class Report(Struct, frozen=True):
     status: int | None = None
 
 
-def read_report(error: dict[str, Any]) -> Report:
+def read_report(error: dict[str, Any]) -> CodexFailure:
     """Return the `error` object of an `error` notification or of a failed turn.
 
     While codex repeats a request, `message` only reports the reconnection, and `additionalDetails` has the reason.
@@ -107,11 +105,11 @@ def read_report(error: dict[str, Any]) -> Report:
     if isinstance(info, dict) and info:
         code = next(iter(info))
         inner = info[code]
-        return Report(text, code, get_int(inner, "httpStatusCode") if isinstance(inner, dict) else None)
-    return Report(text, info if isinstance(info, str) else None)
+        return CodexFailure(text, code, get_int(inner, "httpStatusCode") if isinstance(inner, dict) else None)
+    return CodexFailure(text, info if isinstance(info, str) else None)
 
 
-def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
+def explain_report(report: CodexFailure, resets_at: str | None = None) -> TurnError:
     """Return the error of a failed request. `resets_at` comes from the last rate limits, and applies to limits only."""
     status = report.status or _status_in(report.text)
     kind = _kind_of(report, status)
@@ -127,7 +125,7 @@ def explain_report(report: Report, resets_at: str | None = None) -> TurnError:
     )
 
 
-def retry_of(message: str, report: Report | None = None) -> BackendRetry | None:
+def retry_of(message: str, report: CodexFailure | None = None) -> BackendRetry | None:
     """Return the retry of a `Reconnecting...` message, or None for another message.
 
     Without a network codex counts no attempts, and repeats until it is ended.
@@ -139,11 +137,11 @@ def retry_of(message: str, report: Report | None = None) -> BackendRetry | None:
     return BackendRetry(
         attempt=int(count[1]) if count else None,
         max_attempts=int(count[2]) if count else None,
-        error=explain_report(report or Report(found[1] or message)),
+        error=explain_report(report or CodexFailure(found[1] or message)),
     )
 
 
-def _kind_of(report: Report, status: int | None) -> TurnErrorKind:
+def _kind_of(report: CodexFailure, status: int | None) -> TurnErrorKind:
     rule = _RULES.exact("code", report.code) or _RULES.exact("status", status)
     if rule is not None:
         return rule.kind
@@ -173,8 +171,3 @@ def explain_end(end: RunEnd) -> TurnError:
     if rule is not None:
         return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
     return crashed("codex", end)
-
-
-def recovery_of(text: str) -> Recovery | None:
-    """Return `fresh` for a thread that codex does not know."""
-    return "fresh" if "no rollout found" in text else None

@@ -1,7 +1,7 @@
-"""The codex-exec backend: `codex exec --json`, the prompt on stdin, one process a turn (facts from codex-cli 0.169.0).
+"""Backend `codex-exec`: `codex exec --json`, the prompt on stdin, one process for each turn (codex-cli 0.169.0).
 
-It gives less than app-server: whole items without deltas, no rate limits, no word of a call that codex refuses, and a usage that
-is the thread's running total. Its ids of items begin anew with each process.
+exec gives less than app-server: whole items without deltas, no rate limits, no refused calls, and usage as the thread's running
+total. Item ids begin again with each process.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 from clisup.backends.base import Capabilities, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
-from clisup.backends.codex.errors import Report, explain_report, retry_of
+from clisup.backends.codex.errors import CodexFailure, explain_report, retry_of
 from clisup.backends.codex.mcp import bridge_launcher, bridge_words, toml_value
 from clisup.backends.codex.mentions import Said, hidden
 from clisup.backends.codex.notices import usage_of
-from clisup.backends.codex.protocol import sandbox_of, trust_of
-from clisup.backends.codex.schema import strict_schema
+from clisup.backends.codex.protocol import sandbox_of, strict_schema, trust_of
 from clisup.backends.frames import MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
@@ -68,10 +67,10 @@ class CodexExecAdapter(CodexBase):
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Argv, stdin, and the images and the schema as files.
+        """Return argv, stdin, and files for the images and the schema.
 
-        A system prompt and MCP servers would have to stand in argv, which everybody can read: unsupported. Of our bridge argv
-        has no more than how to start it.
+        A system prompt and MCP servers would have to stand in argv, which every user can read: unsupported. argv holds only the start
+        command of our own bridge.
 
         Raises UsageError for a prompt or value that codex cannot take.
         """
@@ -97,7 +96,9 @@ class CodexExecAdapter(CodexBase):
             *QUIET,
             *_settings(request),
             *(bridge_words(request) if request.tools else ()),
-            *(f"--image={request.scratch}/{name}" for name in images),  # as two words it would take the next one, too
+            *(
+                f"--image={request.scratch}/{name}" for name in images
+            ),  # as two words, the flag would consume the next argument
             *(f"--output-schema={request.scratch}/{name}" for name in schema),
         ]
         return LaunchSpec(
@@ -109,12 +110,12 @@ class CodexExecAdapter(CodexBase):
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
-        """A decoder for one turn. `carried.usage` is the thread's total before it; None means unknown."""
+        """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""
         return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
 
 
 def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """The text as codex gets it, and what was done to the prompt: images come first, whatever their places were."""
+    """Return the text for codex, and a description of the changes: images come first, whatever their places were."""
     content = request.content or (request.prompt,)
     said = Said(content, [], None) if request.expand else hidden(content)
     first = tuple(sorted(content, key=lambda part: isinstance(part, str)))
@@ -123,7 +124,7 @@ def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
 
 
 def _settings(request: LaunchRequest) -> list[str]:
-    """Overrides of the configuration; `resume` takes no flags for them."""
+    """Return overrides of the configuration: `resume` has no flags for them."""
     pairs = [f"sandbox_mode={toml_value(sandbox_of(request))}"]
     if request.model is not None:
         pairs.append(f"model={toml_value(request.model)}")
@@ -134,7 +135,7 @@ def _settings(request: LaunchRequest) -> list[str]:
 
 
 class CodexExecDecoder(Decoder):
-    """One `codex exec --json` process's stdout to events.
+    """Decoder of one `codex exec --json` process's stdout.
 
     exec ends a turn on signals alone, asks for no approvals, and keeps no background tasks after its end.
     """
@@ -151,7 +152,7 @@ class CodexExecDecoder(Decoder):
         self._ended = False
 
     def decode(self, line: Line) -> Decoded:
-        """The events of one line, and the turn's end where the line was that. Never raises."""
+        """Decode one line: its events, and the end of the turn. The method never raises."""
         return decode_frame(line, self._frame)
 
     def _frame(self, frame: Frame) -> Decoded | None:
@@ -206,11 +207,11 @@ class CodexExecDecoder(Decoder):
         ]
 
     def _error(self, message: str) -> EventBase:
-        """No end: codex says here that it reconnects, and repeats here what `turn.failed` will say."""
+        """Report an error, which does not end the turn: codex reports reconnections so, and repeats `turn.failed` so."""
         return retry_of(message) or BackendStatus(status="error", detail=message[: items.DETAIL_CHARS] or None)
 
     def _end(self, total: Usage | None, failure: str | None) -> Decoded:
-        """A failed turn tells no total, so the next one's share cannot be told: what was carried is lost with it."""
+        """End the turn. A failed turn has no total, so the share of the next turn is unknown."""
         if self._ended:
             return NOTHING
         self._ended = True
@@ -222,7 +223,7 @@ class CodexExecDecoder(Decoder):
                 text="" if failed else self._text,
                 usage=Usage() if total is None else total.since(self._carried),
                 usage_total=total,
-                error=explain_report(Report(failure)) if failure is not None else None,
+                error=explain_report(CodexFailure(failure)) if failure is not None else None,
                 denied=tuple(self._denied),
                 structured=object_in(self._text) if self._structured and not failed else None,
             ),

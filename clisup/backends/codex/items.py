@@ -1,7 +1,7 @@
-"""The items of codex as events: what `codex app-server` and `codex exec --json` have in common (0.169.0).
+"""Items of codex as events, common to `codex app-server` and `codex exec --json` (0.169.0).
 
-app-server writes names in camelCase, exec in snake_case; a field is looked up by its snake_case name in both. Tools have the
-names that the model knows them by, as far as an item tells it.
+app-server writes names in camelCase, exec in snake_case. `_field` finds a field by its snake_case name in both. Tools have the
+names that the model uses, if the item has them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _UPPER = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
 def snake(name: str) -> str:
-    """`commandExecution` gives `command_execution`."""
+    """Return a camelCase name in snake_case: `command_execution` for `commandExecution`."""
     return _UPPER.sub(r"_\1", name).lower()
 
 
 def kind_of(item: Frame) -> str:
-    """The item's type in snake_case. Raises MalformedError where it has none."""
+    """Return the item's type in snake_case. Raises MalformedError for an item without a type."""
     kind = get_str(item, "type")
     if kind is None:
         raise MalformedError("an item without a type")
@@ -59,7 +59,7 @@ def _field(item: Frame, name: str) -> Any:
 
 
 def message_blocks(item: Frame) -> tuple[Block, ...]:
-    """What a message, a reasoning or a plan says; empty where it says nothing (reasoning without a summary)."""
+    """Return the blocks of a message, a reasoning or a plan. Reasoning without a summary has none."""
     if kind_of(item) != "reasoning":
         text = get_str(item, "text")
         return (Block(kind="text", text=text),) if text else ()
@@ -110,7 +110,7 @@ _TOOLS: dict[str, Callable[[Frame], tuple[str, Frame]]] = {
 
 
 def is_tool(kind: str) -> bool:
-    """Whether items of this kind are calls of tools."""
+    """Tell whether items of this kind are tool calls."""
     return kind in _TOOLS
 
 
@@ -130,18 +130,18 @@ def _changes(item: Frame) -> list[Frame]:
 
 
 def _change_kind(change: Frame) -> str | None:
-    """`add` in exec, `{"type": "add"}` in app-server."""
+    """Return the kind of a change: `add` in exec, `{"type": "add"}` in app-server."""
     return get_str(change, "kind") or get_str(get_dict(change, "kind"), "type")
 
 
 def tool_use(item: Frame) -> ToolUse:
-    """The call that a tool's item tells of."""
+    """Return the call in a tool's item."""
     name, arguments = _TOOLS[kind_of(item)](item)
     return ToolUse(tool_use_id=item_id(item), name=name, input=arguments)
 
 
 def tool_result(item: Frame, name: str | None = None) -> list[EventBase]:
-    """How a call ended; a refused one gives `permission_denied`, too. A failed command's text begins with its exit code."""
+    """Return the end of a call. A refused call gives `permission_denied`, too. A failed command's text begins with its exit code."""
     kind, status = kind_of(item), snake(get_str(item, "status") or "")
     text, blocks = _RESULTS.get(kind, _nothing)(item)
     code = get_int(item, "exit_code") if "exit_code" in item else get_int(item, "exitCode")
@@ -171,9 +171,8 @@ def _mcp_result(item: Frame) -> Result:
     if error is not None:
         return error, None
     result = get_dict(item, "result")
-    if (
-        structured := _field(result, "structured_content")
-    ) is not None:  # the model sees it alone, whatever stands beside it
+    structured = _field(result, "structured_content")
+    if structured is not None:  # the model gets nothing else of the result
         return json.dumps(structured, ensure_ascii=False, separators=(",", ":")), None
     content = result.get("content")
     blocks = [_mcp_block(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
@@ -211,7 +210,7 @@ _RESULTS: dict[str, Callable[[Frame], Result]] = {
 
 
 def other_events(item: Frame) -> list[EventBase] | None:
-    """The events of an item that is neither a message nor a tool; None for a kind that is not known."""
+    """Return the events of an item that is neither a message nor a tool, or None for an unknown kind."""
     handle = _OTHERS.get(kind_of(item))
     return None if handle is None else handle(item)
 

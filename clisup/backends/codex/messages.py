@@ -1,7 +1,7 @@
-"""What a reader of codex's deltas has been shown: messages and reasoning, begun, confirmed or taken back.
+"""Streamed messages and reasoning of codex: begun, confirmed or retracted.
 
-codex tells the whole text with `item/completed`. A message that a broken stream cut has no such frame: the CLI asks the model
-again without it, so what was shown of it is retracted. A message that was whole before the cut stays: the model is shown it, too.
+`item/completed` has the whole text. A message that a broken stream cut has no such frame: the CLI repeats the request without the
+message, so the printed deltas are retracted. A message that was whole before the cut stays: the model gets the message again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from clisup.backends.codex.items import item_id, kind_of, message_blocks
 from clisup.backends.frames import MalformedError, get_int, get_str
 from clisup.model.events import AssistantMessage, Block, ContentDelta, EventBase, MessageStart, MessageStop, Retracted
 
-__all__ = ["Messages"]
+__all__ = ["CodexMessages"]
 
 Frame = dict[str, Any]
 Kind = Literal["text", "thinking"]
 
 
-class Messages:
-    """The messages of one turn. `last_text` is the last whole answer, codex's own idea of a turn's final text."""
+class CodexMessages:
+    """Messages of one turn. `last_text` is the last whole answer, which is codex's final text of a turn."""
 
     __slots__ = ("_open", "last_text", "model")
 
@@ -46,14 +46,14 @@ class Messages:
         return [*begun, ContentDelta(kind=kind, text=text, index=index, message_id=message_id)]
 
     def _begin(self, message_id: str) -> list[EventBase]:
-        """The start is told with the first text: codex begins items that stay empty (a refusal, encrypted reasoning)."""
+        """Begin a message with its first text: codex begins items that stay empty (a refusal, encrypted reasoning)."""
         if message_id in self._open:
             return []
         self._open[message_id] = {}
         return [MessageStart(message_id=message_id, model=self.model)]
 
     def completed(self, item: Frame) -> list[EventBase]:
-        """The whole message. One that says nothing and of which nothing was shown gives no event."""
+        """Complete a message. A message without a text and without deltas gives no event."""
         message_id, blocks = item_id(item), message_blocks(item)
         if kind_of(item) != "reasoning" and blocks:
             self.last_text = blocks[0].text or ""
@@ -66,7 +66,7 @@ class Messages:
         return [AssistantMessage(message_id=message_id, blocks=blocks), MessageStop(message_id=message_id)]
 
     def retract(self, reason: str) -> list[EventBase]:
-        """Nothing will confirm what was shown of the open messages."""
+        """Retract the open messages: nothing will confirm their deltas."""
         events: list[EventBase] = []
         for message_id in self._open:
             events += [Retracted(message_id=message_id, reason=reason), MessageStop(message_id=message_id)]
@@ -74,7 +74,7 @@ class Messages:
         return events
 
     def keep(self) -> list[EventBase]:
-        """The turn was interrupted: what was shown is what there is of the open messages."""
+        """Complete the open messages of an interrupted turn from their deltas."""
         events: list[EventBase] = []
         for message_id, parts in list(self._open.items()):
             blocks = tuple(Block(kind=kind, text="".join(text)) for (kind, _), text in sorted(parts.items()))

@@ -1,4 +1,4 @@
-"""The notifications of `codex app-server` that need no memory of others, its token counts and its rate limits (0.169.0)."""
+"""Notifications of `codex app-server` without memory of others, token counts, and rate limits (0.169.0)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DETAIL_CHARS = 2000
 
 
 def usage_of(counts: Frame, *, snake: bool = False) -> Usage:
-    """codex's counts as ours: its input includes what came from the cache, ours does not.
+    """Return codex's counts. codex includes cached tokens in its input; our input excludes them.
 
-    `cache_write` tokens are told as they come; whether codex counts them into its input was never seen to matter (0 so far).
+    `cache_write` tokens stay as reported. Whether codex counts them into its input is unknown (0 so far).
     """
     names = _SNAKE if snake else _CAMEL
     total, cached, written, output, reasoning = (get_int(counts, name) for name in names)
@@ -42,23 +42,23 @@ _SNAKE = (
 
 
 class Tokens:
-    """The tokens of each model call. With news of a limit, or of how full the context is, codex repeats those of the call before.
+    """Tokens of each model call. With news of a limit or of the context's size, codex repeats the counts of the previous call.
 
-    In a resumed thread it repeats those of the turn before first, under the old turn's id or, before a compaction, under the
-    new one (0.169.0). So the first total is compared with `carried`, the one that the turn before ended with.
+    In a resumed thread codex first repeats the counts of the previous turn: under that turn's id or, before a compaction, under the
+    new one (0.169.0). The first total is therefore compared with `carried`, the total at the end of the previous turn.
     """
 
     __slots__ = ("_carried", "_told", "total")
 
     def __init__(self, carried: Usage | None, *, resumed: bool) -> None:
-        self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and its last call's
+        self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and the counts of its last call
         self._carried = (carried or Usage()) if resumed else None
         self.total = carried
 
     def see(self, params: Frame, *, main: bool) -> tuple[Usage | None, int | None]:
-        """Return what is new: a call's usage, and how full the context is. A thread's total grows with each call that was made.
+        """Return the new usage of a call, and the size of the context. A thread's total grows with each call.
 
-        `main`: it is the session's own thread, and not a sub-agent's.
+        `main` marks the session's own thread, as opposed to a sub-agent's.
         """
         thread, told = get_str(params, "threadId"), get_dict(params, "tokenUsage")
         total, last = get_dict(told, "total"), get_dict(told, "last")
@@ -73,16 +73,16 @@ class Tokens:
         return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
 
     def _is_repeated(self, total: Usage) -> bool:
-        """Is it the thread's total before this turn? Where that is not known, the first total of a resumed thread counts as it."""
+        """Tell whether this is the thread's total before this turn. If that total is unknown, the first total of a resumed thread is."""
         before, self._carried = self._carried, None
         return before is not None and before.total_tokens in (None, total.total_tokens)
 
 
 def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:
-    """Return a call's usage: by how much the thread's total has grown, or what codex tells of the last call.
+    """Return a call's usage: the growth of the thread's total, or codex's counts of the last call.
 
-    Of a response that its length cut, codex counts the tokens into the total alone (0.169.0). Zeros come with a full
-    context: they are no call's, and nothing tells what that one has used.
+    For a response that its length cut, codex adds the tokens to the total only (0.169.0). Zeros come with a full context: they belong
+    to no call, and the usage of that call is unknown.
     """
     grown = total.since(before)
     used = last if grown.total_tokens is None else grown
@@ -90,13 +90,13 @@ def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:
 
 
 class RateLimits:
-    """The account's limits, told when they change: codex repeats them with every answer, mostly without a value."""
+    """Limits of the account, reported when they change: codex repeats them with every answer, mostly without a value."""
 
     __slots__ = ("_told", "resets_at")
 
     def __init__(self) -> None:
         self._told: dict[str, RateLimit] = {}
-        self.resets_at: str | None = None  # of a limit that is reached
+        self.resets_at: str | None = None  # time of a reached limit
 
     def see(self, params: Frame) -> list[EventBase]:
         snapshot = get_dict(params, "rateLimits")
@@ -126,7 +126,7 @@ def _said(status: str, detail: str | None) -> list[EventBase]:
 
 
 def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
-    """A notification that becomes a status, with the first of `fields` that is there as its detail."""
+    """Return a handler that makes a status. Its detail is the first of `fields` with a text."""
     return lambda params: _said(status, next((text for name in fields if (text := get_str(params, name))), None))
 
 
@@ -140,7 +140,7 @@ def _rerouted(params: Frame) -> list[EventBase]:
 
 
 def _hook(status: str) -> Callable[[Frame], list[EventBase]]:
-    """Not the hook's output: it may hold anything, and the spool has it."""
+    """Report a hook without its output, which may hold anything. The spool has the output."""
 
     def handle(params: Frame) -> list[EventBase]:
         run = get_dict(params, "run")
@@ -174,7 +174,7 @@ NOTICES: dict[str, Callable[[Frame], list[EventBase]]] = {
     "item/autoApprovalReview/completed": _from("approval_review"),
 }
 
-# What other frames tell as well, or what is about the display of a client.
+# Notifications whose content other frames have, or that are about the display of a client.
 SILENT = frozenset(
     {
         "account/updated", "app/list/updated", "fs/changed", "item/commandExecution/outputDelta",

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from clisup.backends.base import LaunchRequest
 from clisup.backends.codex.mcp import servers_of
 from clisup.backends.codex.mentions import Said, switched_off
-from clisup.backends.codex.schema import strict_schema
 from clisup.errors import UsageError
 from clisup.model.prompts.content import Image
 
 __all__ = [
-    "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "answer_to", "approvals_of", "config_of", "interrupt", "open_thread",
-    "said", "sandbox_of", "start_turn", "trust_of",
-]  # fmt: skip
+    "GREETING",
+    "INITIALIZE",
+    "INTERRUPT",
+    "START_TURN",
+    "THREAD",
+    "answer_to",
+    "approvals_of",
+    "config_of",
+    "interrupt",
+    "open_thread",
+    "said",
+    "sandbox_of",
+    "start_turn",
+    "strict_schema",
+    "trust_of",
+]
 
 Frame = dict[str, Any]
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
@@ -148,3 +161,34 @@ def _sources(value: str) -> frozenset[str]:
             hint="take `user`, or `user,project`",
         )
     return sources
+
+
+_NAMED = ("properties", "$defs", "definitions")  # names to schemas
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "not", "additionalProperties")
+
+
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema with every property required, no others allowed, and without defaults.
+
+    An object without named properties, or with a rule for others, stays unchanged: the API then accepts or refuses it.
+    """
+    made = {name: _part(name, value) for name, value in schema.items() if name != "default"}
+    properties = made.get("properties")
+    if isinstance(properties, dict) and made.get("additionalProperties", True) is True:
+        made["additionalProperties"] = False
+    if isinstance(properties, dict):
+        made["required"] = list(properties)
+    return made
+
+
+def _part(name: str, value: Any) -> Any:
+    if name in _NAMED and isinstance(value, dict):
+        return {key: _sub(part) for key, part in value.items()}
+    if name in _LISTED and isinstance(value, list):
+        return [_sub(part) for part in value]
+    return _sub(value) if name in _SINGLE else value
+
+
+def _sub(schema: Any) -> Any:
+    return strict_schema(schema) if isinstance(schema, dict) else schema

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from clisup.backends.base import (
     Adapter,
@@ -15,16 +16,15 @@ from clisup.backends.base import (
     Carried,
     LaunchRequest,
     LaunchSpec,
-    Recovery,
     RunEnd,
     StaleLock,
     TranscriptWord,
 )
-from clisup.backends.checks import argv_path, argv_text, check_mode
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.gemini.input import escaped, image_flags, stdin_of, typed
-from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt, recovery_of, transcript_words
-from clisup.backends.transcripts import find_prompt
+from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt
+from clisup.backends.launch import argv_path, argv_text, check_mode
+from clisup.backends.transcripts import find_prompt, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 
@@ -76,6 +76,10 @@ class GeminiAdapter(Adapter):
         events=_EVENTS,
     )
     errors = ERRORS
+    recoveries = (
+        (r"Session ID \S+ already exists", "resume"),
+        (r"Invalid session identifier|No previous sessions found", "fresh"),
+    )
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """Return nothing: with `GEMINI_CLI_NO_RELAUNCH` the launcher itself is the worker."""
@@ -136,14 +140,13 @@ class GeminiAdapter(Adapter):
         """Return the failure on stderr, before the first answer only: gemini reports each failed request, but no successful one."""
         return None if answered else last_attempt(end)
 
-    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return `resume` for an id in use, `fresh` for a session that gemini does not know in this directory."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
-
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt (as `stdin_of` sent it), and an answer to it."""
-        words = ((who, typed(text)) for who, text in transcript_words(appended))
-        return find_prompt(words, [prompt, escaped(prompt)], answerer="gemini")
+
+        def read(entry: dict[str, Any]) -> tuple[str, str]:
+            return entry["type"], typed("".join(texts_of(entry.get("content"))))
+
+        return find_prompt(appended, read, [prompt, escaped(prompt)], answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's files: gemini names them by the minute and the first 8 characters of the id."""

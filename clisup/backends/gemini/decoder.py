@@ -1,7 +1,8 @@
-"""gemini's stdout (`--output-format stream-json`) as events.
+"""Decoder of gemini's stdout (`--output-format stream-json`).
 
-Frames were recorded with gemini 0.61.0. It prints deltas only: no whole message, no thinking, no sign of a retry. A message
-is built here, from the first delta on; a tool call confirms the text before it, a tool's result or the turn's end ends it.
+Frames were recorded with gemini 0.61.0. gemini prints deltas only: no whole message, no thinking, no sign of a retry. The decoder
+builds a message from the first delta on. A tool call confirms the text before it. A tool's result or the turn's end ends the
+message.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from clisup.backends.base import Decoded, Decoder
-from clisup.backends.claude.frames import join_halves
-from clisup.backends.frames import MalformedError, get_dict, get_str
-from clisup.backends.gemini.result import Result, is_denial
+from clisup.backends.frames import MalformedError, get_dict, get_str, join_halves
+from clisup.backends.gemini.result import GeminiResult, is_denial
 from clisup.backends.lines import read_frame, unparsed
 from clisup.backends.long_texts import gemini_passes_on
 from clisup.model.events import (
@@ -33,8 +33,8 @@ from clisup.model.lines.framing import Line
 __all__ = ["GeminiDecoder"]
 
 
-class _Message:
-    """The answer that is being streamed: its text since the last tool call, and where the next block begins."""
+class _AnswerText:
+    """Message that is being streamed: its text since the last tool call, and the index of the next block."""
 
     __slots__ = ("id", "index", "pieces")
 
@@ -48,7 +48,7 @@ class _Message:
 
 
 class GeminiDecoder(Decoder):
-    """One gemini process's stdout to events, from the first line of a turn on.
+    """Decoder of one gemini process's stdout, from the first line of a turn on.
 
     gemini ends a turn on signals alone, asks for no approvals in this mode, and reports no background tasks.
     """
@@ -56,12 +56,12 @@ class GeminiDecoder(Decoder):
     passes_on = staticmethod(gemini_passes_on)
 
     def __init__(self) -> None:
-        self._message: _Message | None = None
-        self._result = Result()
-        self._tools: dict[str, str] = {}  # names of the tools that were called, by call
+        self._message: _AnswerText | None = None
+        self._result = GeminiResult()
+        self._tools: dict[str, str] = {}  # names of the called tools, by call
 
     def decode(self, line: Line) -> Decoded:
-        """The events of one line, and the turn's end where it was a `result`. Never raises."""
+        """Decode one line. A `result` ends the turn. The method never raises."""
         frame = read_frame(line)
         if isinstance(frame, Decoded):
             return frame
@@ -92,7 +92,7 @@ class GeminiDecoder(Decoder):
     def _text(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
         role, text = get_str(frame, "role"), get_str(frame, "content")
         if role == "user":
-            return ()  # the prompt, which the caller knows
+            return ()  # an echo of the prompt
         if role != "assistant" or text is None:
             raise MalformedError("a message without its role or text")
         if not text:
@@ -103,12 +103,12 @@ class GeminiDecoder(Decoder):
         self._result.text(text)
         return (*events, ContentDelta(kind="text", text=text, index=message.index, message_id=message.id))
 
-    def _start(self, line: Line) -> tuple[Sequence[EventBase], _Message]:
-        """The open message. gemini has no ids for messages: they are named by the place of their first line."""
+    def _start(self, line: Line) -> tuple[Sequence[EventBase], _AnswerText]:
+        """Return the open message. gemini has no message ids, so the place of the first line names a message."""
         ended = self._stop() if self._result.went_on() else ()
         if self._message is not None:
             return (), self._message
-        self._message = _Message(f"line-{line.start}")
+        self._message = _AnswerText(f"line-{line.start}")
         return (*ended, MessageStart(message_id=self._message.id)), self._message
 
     def _tool_use(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
@@ -151,8 +151,8 @@ class GeminiDecoder(Decoder):
         self._result.complained(message)
         return (BackendStatus(status=severity or "error", detail=message),)
 
-    def _confirm(self, message: _Message) -> Sequence[EventBase]:
-        """The text since the last tool call, whole."""
+    def _confirm(self, message: _AnswerText) -> Sequence[EventBase]:
+        """Return the whole text since the last tool call."""
         text = message.text()
         if not text:
             return ()

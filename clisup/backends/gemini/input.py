@@ -13,7 +13,7 @@ import re
 from itertools import count
 
 from clisup.backends.base import LaunchRequest
-from clisup.backends.checks import check_prompt
+from clisup.backends.launch import check_prompt
 from clisup.errors import UsageError
 from clisup.model.prompts.content import Content, Image
 

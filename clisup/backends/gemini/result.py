@@ -1,28 +1,26 @@
-"""How a gemini turn ended: its `result` frame, its exit codes and its words on stderr, as outcome, usage and error.
+"""End of a gemini turn: outcome, usage and error from the `result` frame, the exit code and stderr.
 
-Facts come from gemini 0.61.0. Its exit code is the API's HTTP status & 255 where that failed (401 gives 145), so it says
-nothing by itself; a failed turn may exit with 0, and a `result` that says success may have no answer.
+Measured with gemini 0.61.0. After a failed API request the exit code is the HTTP status & 255 (145 for 401), so the code alone
+proves nothing. A failed turn may exit with 0. A `result` with success may have no answer.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-from clisup.backends.base import Recovery, RunEnd
-from clisup.backends.endings import crashed, how, refused
+from clisup.backends.base import RunEnd
+from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, how, refused
 from clisup.backends.frames import get_dict, get_int, get_str
-from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
 from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
 
-__all__ = ["ERRORS", "Result", "explain_end", "is_denial", "last_attempt", "recovery_of"]
+__all__ = ["ERRORS", "GeminiResult", "explain_end", "is_denial", "last_attempt"]
 
 _MESSAGE_MAX = 4096
 _CANCELLED = "FatalCancellationError"
-# Tools that need a permission. Headless gemini does not deny them: it takes them away, and then says "not found".
+# Tools that need a permission. Headless gemini removes them instead of a denial, and then reports "not found".
 _GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch", "save_memory"})
 _SETTINGS = "look into ~/.gemini/settings.json"
 
@@ -71,7 +69,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"Please set an Auth method|you must specify the GEMINI_API_KEY|Authentication consent", "authentication",
               "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
     ErrorRule("stderr", r"No input provided via stdin", "invalid_request", "give a prompt"),
-    # The help, behind whatever is wrong with the arguments.
+    # The help, after the error about the arguments.
     ErrorRule("stderr", r"(?m)^Usage: gemini ", "invalid_request",
               "look at the backend's args, and at the installed version"),
     ErrorRule("stderr", r"YOLO mode .* disabled|disabled by the .disableYolo", "permission", "take another permission mode"),
@@ -88,18 +86,14 @@ ERRORS: tuple[ErrorRule, ...] = (
 _TAXONOMY = Taxonomy(ERRORS)
 _STATUS = re.compile(r'"code"\s*:\s*([45]\d\d)\b')
 _STATUS_EXITS = range(400 & 255, 511 & 255)
-"""Exit codes that can only be an HTTP status & 255. gemini's own codes and those of signals are smaller."""
+"""Exit codes that can only be an HTTP status & 255. gemini's own codes and codes of signals are smaller."""
 _RETRY_AFTER = re.compile(r"Suggested retry after (\d{1,6}(?:\.\d+)?)s|[Pp]lease retry in (\d{1,6}(?:\.\d+)?)s")
 _ATTEMPT = re.compile(r"^(?=Attempt \d+ failed)", re.MULTILINE)
 _REPEATED = re.compile(r"Attempt .*Retrying ", re.DOTALL)
-_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
-    (re.compile(r"Session ID \S+ already exists"), "resume"),
-    (re.compile(r"Invalid session identifier|No previous sessions found"), "fresh"),
-)
 
 
-class Result:
-    """What the `result` frame does not say: the answer's text, the complaints before it, and what was refused."""
+class GeminiResult:
+    """Facts of a turn that its `result` frame lacks: the answer's text, earlier complaints, and refused tools."""
 
     __slots__ = ("_complaint", "_denied", "_text")
 
@@ -112,14 +106,17 @@ class Result:
         self._text.append(piece)
 
     def called(self) -> None:
-        """A tool was called: what was said before it is no final answer."""
+        """Discard the text before a tool call: it is no final answer."""
         self._text.clear()
 
     def complained(self, message: str) -> None:
         self._complaint = message
 
     def went_on(self) -> bool:
-        """The model says more, so a complaint before it (a hook asked for another answer) was no end, nor what it was about an answer."""
+        """Discard a complaint and the text before it, because the model goes on. Return whether there was a complaint.
+
+        A hook that asked for another answer causes such a complaint.
+        """
         before, self._complaint = self._complaint, None
         if before is not None:
             self._text.clear()
@@ -129,7 +126,7 @@ class Result:
         self._denied[name] = None
 
     def terminal(self, frame: dict[str, Any]) -> Terminal:
-        """The turn's end. Success without an answer is a failure: nothing in the frame says why there is none."""
+        """Return the end of the turn. Success without an answer is a failure, although the frame gives no reason."""
         text = "".join(self._text)
         error = self._error(frame, text)
         return Terminal(
@@ -153,12 +150,12 @@ class Result:
 
 
 def is_denial(error_type: str | None, name: str) -> bool:
-    """Was a tool refused for want of a permission?"""
+    """Tell whether a tool was refused because a permission is missing."""
     return error_type == "policy_violation" or (error_type == "tool_not_registered" and name in _GUARDED)
 
 
 def _turn_error(code: str | None, message: str) -> TurnError:
-    """Most exact word first: the error's own name, what the message surely means, the status in it, then the rest."""
+    """Return the error by the most exact word: the error's name, an exact text, the status in the text, any other text."""
     status = _status(message)
     by_text = _TAXONOMY.search("text", message)
     rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
@@ -182,13 +179,13 @@ def _kind(rule: ErrorRule | None, status: int | None) -> TurnErrorKind:
 
 
 def _exact_text(rule: ErrorRule | None) -> ErrorRule | None:
-    """A text rule that stands before the statuses in the table is surer than a status; those after it are guesses."""
+    """Return a text rule that stands before the statuses in the table. Rules after the statuses are guesses."""
     first_status = next(index for index, known in enumerate(ERRORS) if known.where == "status")
     return rule if rule is not None and ERRORS.index(rule) < first_status else None
 
 
 def _status(message: str) -> int | None:
-    """The HTTP status, where the message holds the API's own JSON."""
+    """Return the HTTP status if the message holds the API's own JSON."""
     found = _STATUS.search(message)
     return int(found[1]) if found else None
 
@@ -199,9 +196,9 @@ def _retry_after(message: str) -> float | None:
 
 
 def _usage(stats: dict[str, Any]) -> Usage:
-    """The turn's tokens. Zeros stand for answers that failed before their usage came: they tell nothing.
+    """Return the turn's tokens. Zeros stand for answers that failed before their usage came: the usage is unknown.
 
-    `input_tokens` holds the cached ones; `output_tokens` leaves the thoughts out, which only the total holds.
+    `input_tokens` includes cached tokens. `output_tokens` excludes the thoughts; only the total includes them.
     """
     total, prompt, output = (get_int(stats, name) for name in ("total_tokens", "input_tokens", "output_tokens"))
     if not total or prompt is None or output is None:
@@ -218,9 +215,9 @@ def _usage(stats: dict[str, Any]) -> Usage:
 
 
 def explain_end(end: RunEnd) -> TurnError:
-    """Explain a run without a result, or with one whose words no rule knows.
+    """Explain a run without a result, or with a result that no rule knows.
 
-    The message holds what stderr says of it, and the way out where there is one.
+    The message holds the words of stderr, with advice if there is any.
     """
     code = end.exit_code
     status = code + 256 if code is not None and code in _STATUS_EXITS else None
@@ -234,32 +231,7 @@ def explain_end(end: RunEnd) -> TurnError:
 
 
 def last_attempt(end: RunEnd) -> TurnError | None:
-    """The failure of the last request of which stderr says that it will be repeated, without the stack behind it."""
+    """Return the failure of the last request that gemini repeats according to stderr, without its stack trace."""
     *_, last = _ATTEMPT.split(end.stderr)
     words = last.partition("\n    at ")[0]
     return _turn_error(None, words) if _REPEATED.match(words) else None
-
-
-def recovery_of(text: str) -> Recovery | None:
-    """What makes the same prompt work where only the session flag was wrong."""
-    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)
-
-
-def transcript_words(appended: bytes) -> list[tuple[str, str]]:
-    """(type, text) of each message that was appended to a transcript; a torn or odd line is nothing."""
-    words = []
-    for line in appended.splitlines():
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict) and isinstance(kind := entry.get("type"), str):
-            words.append((kind, _text_of(entry.get("content"))))
-    return words
-
-
-def _text_of(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))

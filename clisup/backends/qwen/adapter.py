@@ -18,15 +18,14 @@ from clisup.backends.base import (
     Carried,
     LaunchRequest,
     LaunchSpec,
-    Recovery,
     RunEnd,
     TranscriptWord,
 )
-from clisup.backends.checks import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.backends.qwen.errors import ERRORS, explain_end, last_failure, recovery_of
+from clisup.backends.qwen.errors import ERRORS, explain_end, last_failure
 from clisup.backends.qwen.history import QwenSeed, base_directory
-from clisup.backends.transcripts import find_prompt
+from clisup.backends.transcripts import find_prompt, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.structured import schema_text
@@ -84,6 +83,10 @@ class QwenAdapter(Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    recoveries = (
+        (r"Session Id \S+ already exists", "resume"),
+        (r"No saved session found with ID", "fresh"),
+    )
     seed = QwenSeed()
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
@@ -142,10 +145,6 @@ class QwenAdapter(Adapter):
         """Return the failure in the transcript: qwen writes each failed request there, and prints nothing about a repetition."""
         return last_failure(appended)
 
-    def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return `resume` for an id in use, `fresh` for a session that the CLI does not know."""
-        return recovery_of(failed.message if isinstance(failed, TurnError) else failed.stderr)
-
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's transcript, in the folder of any first directory."""
         base = base_directory(env)
@@ -155,7 +154,7 @@ class QwenAdapter(Adapter):
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
-        return find_prompt(map(_entry, appended.splitlines()), [prompt], answerer="assistant")
+        return find_prompt(appended, _message, [prompt])
 
 
 def _reach(request: LaunchRequest) -> Reach:
@@ -272,11 +271,6 @@ def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
     return escaped, ", ".join(said) or None
 
 
-def _entry(line: bytes) -> tuple[str, str]:
-    """Return the type of a transcript's line, and the text of its parts."""
-    try:
-        entry = json.loads(line)
-        parts = entry["message"]["parts"]
-        return str(entry["type"]), "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return "", ""
+def _message(entry: dict[str, Any]) -> tuple[str, str]:
+    """Return role and text of a transcript's entry."""
+    return entry["type"], "\n".join(texts_of(entry["message"]["parts"]))

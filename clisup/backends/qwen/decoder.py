@@ -1,18 +1,20 @@
-"""Qwen Code's stdout (`--output-format stream-json --include-partial-messages`) as events.
+"""Decoder of Qwen Code's stdout (`--output-format stream-json --include-partial-messages`).
 
-The format is claude's, so this is claude's decoder with what differs (0.24.4):
+The format is claude's, so this is claude's decoder with these differences (0.24.4):
 
-- One answer of the model is one `message_start`, but an `assistant` frame for each run of blocks, each with an id and block
-  numbers of its own. Here all of them are blocks of the one message that was started.
-- Usage and stop reason stand in the `assistant` frames, not in a `message_delta`; `input_tokens` includes the cached ones.
-- A failed request is told as text of the model, "[API Error: ...]". Here it is a synthetic message, and no delta.
-- The failure of an MCP tool is a sentence of the CLI's with the tool's result as JSON. Here it is the tool's own text.
-- `system/retry` takes back a message after its end, unless it says that the text goes on.
+- One answer of the model has one `message_start`, but an `assistant` frame for each run of blocks, each with its own id and block
+  numbers. All blocks become blocks of the started message.
+- Usage and stop reason stand in the `assistant` frames, not in a `message_delta`. `input_tokens` includes cached tokens.
+- A failed request is a text of the model, "[API Error: ...]". The text becomes a synthetic message without a delta.
+- The failure of an MCP tool is a sentence of the CLI with the tool's result as JSON. The sentence becomes the tool's own text.
+- `system/retry` retracts a message after its end, unless the frame says that the text goes on.
 - The result's usage runs on over resumes.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +31,6 @@ from clisup.backends.claude.result import denied_tools
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str, too_deep
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
-from clisup.backends.qwen.tools import own_words
 from clisup.model.events import (
     AssistantMessage,
     BackendRetry,
@@ -47,7 +48,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
 
-__all__ = ["QwenDecoder"]
+__all__ = ["QwenDecoder", "own_words"]
 
 API_ERROR = "[API Error: "
 
@@ -64,7 +65,7 @@ class _EndBody(Struct):
 
 
 class _EndFrame(Struct):
-    """What an `assistant` frame says beside its blocks."""
+    """Fields of an `assistant` frame beside its blocks."""
 
     message: _EndBody
 
@@ -73,24 +74,24 @@ _END = msgspec.json.Decoder(_EndFrame)
 
 
 class _Open:
-    """The message that is being streamed, or was streamed last."""
+    """Message that is being streamed, or that was streamed last."""
 
     def __init__(self, message_id: str | None) -> None:
         self.message_id = message_id
-        self.confirmed = 0  # blocks that assistant frames have confirmed; the CLI counts from 0 again after each
-        self.error_text: str | None = None  # a delta held back, because it looks like the CLI's own words
+        self.confirmed = 0  # blocks confirmed by assistant frames; the CLI counts from 0 again after each frame
+        self.error_text: str | None = None  # a waiting delta that looks like the CLI's own words
         self.error_index = 0
-        self.shown = False  # something of it has become an event, and nothing has answered it yet
+        self.shown = False  # part of it is an event, and no tool result has answered it
 
 
 class QwenDecoder(ClaudeDecoder):
-    """One qwen process's stdout to events. `carried` holds the running usage at the turn's start."""
+    """Decoder of one qwen process's stdout. `carried` holds the running usage at the turn's start."""
 
     passes_on = staticmethod(qwen_passes_on)
 
     def __init__(self, carried: Carried, *, expand: bool = False) -> None:
         super().__init__(carried)
-        self._expand = expand  # a command of the CLI's own need not ask the model
+        self._expand = expand  # a command of the CLI may need no model
         self._carried_usage = carried.usage
         self._last = _Open(None)
 
@@ -100,7 +101,7 @@ class QwenDecoder(ClaudeDecoder):
         return self._placed(super()._stream_event(frame, line, data)) if frame.parent_tool_use_id is None else ()
 
     def _placed(self, told: Sequence[EventBase]) -> list[EventBase]:
-        """The same events, the deltas among them at their place in the whole message."""
+        """Return the same events with each delta at its place in the whole message."""
         events: list[EventBase] = []
         for event in told:
             if isinstance(event, MessageStart):
@@ -109,7 +110,7 @@ class QwenDecoder(ClaudeDecoder):
         return events
 
     def _shown(self, event: ContentDelta) -> list[ContentDelta]:
-        """A delta at its place in the whole message; one that looks like a failure waits for its `assistant` frame."""
+        """Return a delta at its place in the whole message. A delta like a failure waits for its `assistant` frame."""
         last = self._last
         event = replace(event, index=(event.index or 0) + last.confirmed)
         given = self._release()
@@ -120,7 +121,7 @@ class QwenDecoder(ClaudeDecoder):
         return [*given, event]
 
     def _release(self) -> list[ContentDelta]:
-        """What was held back was the model's own after all: something came after it."""
+        """Return the delta that waited: the model's text follows, so the delta was no failure."""
         last = self._last
         if last.error_text is None:
             return []
@@ -130,7 +131,7 @@ class QwenDecoder(ClaudeDecoder):
         return [held]
 
     def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
-        """The frame's blocks as blocks of the message that is open; without one (no partial messages) it has its own id."""
+        """Return the blocks of a frame as blocks of the open message. Without partial messages the frame has its own id."""
         message, parent, last = frame.message, frame.parent_tool_use_id, self._last
         if parent is not None:
             return super()._assistant(frame, data)
@@ -152,7 +153,7 @@ class QwenDecoder(ClaudeDecoder):
         return [*events, *tool_uses(message.content, None)]
 
     def _note_usage(self, data: bytes) -> None:
-        """Only the last frame of a message tells its usage; the ones before it say 0."""
+        """Read the usage. Only the last frame of a message has it; earlier frames have 0."""
         try:
             end = _END.decode(data).message
         except ValueError:
@@ -162,7 +163,7 @@ class QwenDecoder(ClaudeDecoder):
         self._messages.note_end(None, end.stop_reason, _counts(counts) if counts is not None and used else None)
 
     def _user(self, frame: User, data: bytes) -> list[EventBase]:
-        """Tool results. They answer the message before them: a later retry is not about it."""
+        """Return tool results. They answer the message before them, so a later retry does not retract that message."""
         events = [
             _of_the_tool(event) if isinstance(event, ToolResult) else event for event in super()._user(frame, data)
         ]
@@ -182,7 +183,7 @@ class QwenDecoder(ClaudeDecoder):
             return super()._rare(None, line, data)
 
     def _retry(self, frame: dict[str, Any]) -> list[EventBase]:
-        """With a delay it is a limit; without one an answer that was broken, empty or cut is asked for again."""
+        """Report a retry. With a delay it is a rate limit, without one the answer was broken, empty or cut."""
         told = get_dict(frame, "data")
         delay_ms = get_number(told, "delayMs")
         events: list[EventBase] = []
@@ -250,13 +251,13 @@ def _init(frame: dict[str, Any]) -> list[EventBase]:
 
 
 def _said(status: str, frame: dict[str, Any]) -> list[EventBase]:
-    """A frame that becomes a status, with the texts of its `data` as its detail."""
+    """Report a frame as a status. Its detail is the texts of `data`."""
     texts = [value for value in get_dict(frame, "data").values() if isinstance(value, str)]
     return [BackendStatus(status=status, detail=", ".join(texts)[:DETAIL_CHARS] or None)]
 
 
 def _without_error(blocks: tuple[Block, ...], held: str | None) -> tuple[tuple[Block, ...], Block | None]:
-    """The model's blocks, and apart from them the words that the CLI put at their end for a failed request."""
+    """Separate the model's blocks from the CLI's words for a failed request at their end."""
     last = blocks[-1] if blocks else None
     if held is None or last is None or last.text is None or not last.text.endswith(held):
         return blocks, None
@@ -271,7 +272,7 @@ def _counts(counts: _EndCounts) -> UsageCounts:
 
 
 def _fresh(whole: int | None, cached: int | None) -> int | None:
-    """Tokens of the prompt that came from no cache."""
+    """Return the tokens of the prompt that came from no cache."""
     return None if whole is None else max(0, whole - (cached or 0))
 
 
@@ -286,10 +287,10 @@ def _usage(usage: dict[str, Any]) -> Usage:
 
 
 def _share(total: Usage, carried: Usage | None, *, idle: bool) -> tuple[Usage, Usage | None]:
-    """The turn's own usage, and the total to carry over.
+    """Return the turn's own usage, and the total to carry over.
 
-    Zeros stand for a request that failed, and for an endpoint that tells no usage: they say nothing, unless the CLI was
-    `idle`: it asked no model. The total before them is carried on then, because the next one is of all turns again.
+    Zeros mean a failed request, or an endpoint without usage. They prove nothing, unless the CLI was `idle`: it asked no model. The
+    previous total then stays, because the next total covers all turns again.
     """
     if total.source == "unknown":
         return total, None
@@ -315,5 +316,24 @@ _OWN: dict[str, Callable[[QwenDecoder, dict[str, Any]], list[EventBase]]] = {
     "system/worktree_restored": lambda _, frame: _said("worktree_restored", frame),
     "system/continue_turn_failed": lambda _, frame: _said("continue_turn_failed", frame),
     "stream_event/tool_progress": lambda _, frame: _tool_progress(frame),
-    "stream_event/goal_state": lambda *_: [],  # of a feature for people who watch: a goal over many turns
+    "stream_event/goal_state": lambda *_: [],  # a feature for interactive use: a goal over many turns
 }
+
+
+_BEGIN = re.compile(r"MCP tool '.*?' reported tool error for function call: ")
+_BEHIND_THE_CALL = " with response: "
+_JSON = json.JSONDecoder()
+
+
+def own_words(content: str) -> str:
+    """Return the texts of the tool's own result. Content without such a sentence, or with a cut one, stays unchanged."""
+    begin = _BEGIN.match(content)
+    if begin is None:
+        return content
+    try:
+        _, end = _JSON.raw_decode(content, begin.end())
+        (response,) = json.loads(content[end:].removeprefix(_BEHIND_THE_CALL))
+        parts = response["functionResponse"]["response"]["content"]
+        return "\n".join(part["text"] for part in parts if part["type"] == "text") or content
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return content

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from clisup.backends.base import Recovery, RunEnd
-from clisup.backends.endings import crashed, refused
-from clisup.backends.taxonomy import RETRYABLE, ErrorRule, Taxonomy
+from clisup.backends.base import RunEnd
+from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, refused
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "last_failure", "recovery_of"]
+__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "last_failure"]
 
 _MESSAGE_MAX = 4096
 _PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
@@ -140,14 +139,3 @@ def last_failure(transcript: bytes) -> TurnError | None:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue  # an incomplete or unexpected line
     return None
-
-
-_RECOVERIES: tuple[tuple[re.Pattern[str], Recovery], ...] = (
-    (re.compile(r"Session Id \S+ already exists"), "resume"),
-    (re.compile(r"No saved session found with ID"), "fresh"),
-)
-
-
-def recovery_of(text: str) -> Recovery | None:
-    """Return the session flag with which the same prompt works, if only that flag was wrong."""
-    return next((recovery for pattern, recovery in _RECOVERIES if pattern.search(text)), None)

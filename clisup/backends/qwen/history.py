@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clisup.backends.seeds import Seed
+from clisup.backends.transcripts import Seed
 from clisup.model.prompts.history import (
     HistoryBlock,
     HistoryText,

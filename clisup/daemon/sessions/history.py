@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from clisup.backends.seeds import Seed, SeedRules
+from clisup.backends.transcripts import Seed, SeedRules
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.errors import UsageError, WorldError

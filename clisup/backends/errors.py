@@ -1,0 +1,127 @@
+"""Errors of turns: rules as data, exits without a terminal frame, and messages inside error bodies.
+
+docs/errors.md has a table of all rules. Each adapter has a tuple of rules. The first match of the most exact word decides. An
+adapter therefore searches its words in its own order: a code before a status, a status before a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from signal import Signals
+from typing import Literal, NamedTuple
+
+from clisup.backends.frames import decode_any, get_dict, get_str
+from clisup.backends.launch import RunEnd
+from clisup.model.events import TurnError, TurnErrorKind
+
+__all__ = ["RETRYABLE", "ErrorRule", "Place", "Taxonomy", "crashed", "how", "last_words", "plain_words", "refused"]
+
+Place = Literal["code", "status", "text", "exit", "stderr"]
+
+RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network"})
+"""Kinds after which the same prompt may work later without any change."""
+
+
+class ErrorRule(NamedTuple):
+    """Rule for one word of a CLI about a failure.
+
+    `where`: `code` is a word in a frame's field, `status` an HTTP status, `text` a regular expression for a message,
+    `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do.
+    """
+
+    where: Place
+    says: str
+    kind: TurnErrorKind
+    advice: str = ""
+
+
+class Taxonomy:
+    """Rules of one backend, ready to search."""
+
+    def __init__(self, rules: Sequence[ErrorRule]) -> None:
+        self._exact = {(rule.where, rule.says): rule for rule in reversed(rules)}
+        self._rules = tuple(rules)
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], ErrorRule]]:
+        """Compiled patterns, made for the first text: most starts see no text, and all patterns take 11 ms."""
+        return [(re.compile(rule.says), rule) for rule in self._rules if rule.where in ("text", "stderr")]
+
+    def exact(self, where: Literal["code", "status", "exit"], says: str | int | None) -> ErrorRule | None:
+        """Return the rule for exactly this word or number."""
+        return self._exact.get((where, str(says)))
+
+    def search(self, where: Literal["text", "stderr"], text: str) -> ErrorRule | None:
+        """Return the first rule whose pattern occurs in the text."""
+        return next((rule for pattern, rule in self._patterns if rule.where == where and pattern.search(text)), None)
+
+
+STDERR_TAIL = 2048  # characters of stderr that go into a message
+_SIGNALLED = range(129, 129 + 64)
+
+
+def crashed(who: str, end: RunEnd, *, before: str = "without a result", codes_tell: bool = False) -> TurnError:
+    """Return the error of an unexplained end. The daemon may repeat the prompt of a killed CLI.
+
+    `codes_tell`: the CLI's own signal handlers exit with 128 + the number of the signal, as a shell does.
+    """
+    tail = last_words(end)
+    said = f"its last words on stderr: {tail}" if tail else "stderr holds nothing"
+    killed = end.signal is not None or (codes_tell and end.exit_code in _SIGNALLED)
+    message = f"{who} {how(end, codes_tell=codes_tell)} {before}; {said}"
+    return TurnError(kind="crashed", message=message, retryable=killed)
+
+
+def last_words(end: RunEnd) -> str:
+    """Return the end of stderr, short enough for a message."""
+    return end.stderr.strip()[-STDERR_TAIL:]
+
+
+def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:
+    """Return the rule that matches stderr, and the words of stderr for the message.
+
+    If the end matches no rule, the search goes through the paragraphs: a CLI prints a wrong flag first, and pages of help after.
+    """
+    tail = last_words(end)
+    if rule := rules.search("stderr", tail):
+        return rule, tail
+    for words in end.stderr.split("\n\n"):
+        if rule := rules.search("stderr", words):
+            return rule, words.strip()[:STDERR_TAIL]
+    return None, tail
+
+
+def how(end: RunEnd, *, codes_tell: bool = False) -> str:
+    """Return `was killed by SIGKILL`, `exited with code 143 (as on SIGTERM)` or `exited with code 1`."""
+    if end.signal is not None:
+        return f"was killed by {_name(end.signal)}"
+    if end.exit_code is None:
+        return "ended in an unknown way"
+    as_on = f" (as on {_name(end.exit_code - 128)})" if codes_tell and end.exit_code in _SIGNALLED else ""
+    return f"exited with code {end.exit_code}{as_on}"
+
+
+def _name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def plain_words(text: str) -> str:
+    """Return the message of an API's error body, or the text itself if it is no such JSON."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        body = decode_any(text.encode())
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(body, dict):
+        return text
+    told = (
+        get_str(get_dict(body, "error"), "message"),
+        *(get_str(body, name) for name in ("message", "detail", "error")),
+    )
+    return next((words for words in told if words and words.strip()), text)
