@@ -208,7 +208,6 @@ REPEATED_CLASSES = {
     "ImageBlock",
     "Message",
     "Messages",
-    "Recording",
     "Report",
     "Result",
     "Retracted",

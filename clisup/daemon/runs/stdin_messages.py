@@ -52,15 +52,15 @@ class StdinMessages:
         Return False if the run has ended or `ready` refuses at the last moment.
         """
         token = uuid.uuid4().hex
-        await self._batch.surely(lambda: self._dir.save_said(token, text))
+        await self._batch.with_retry(lambda: self._dir.save_said(token, text))
         while True:
             await self._keeper.ready()
             await self._batch.store()
             try:
                 sent = self._send_now(text, token, item, ready)
-            except WorldError:  # nothing was journaled; the next `surely` waits for the disk
+            except WorldError:  # nothing was journaled; the next `with_retry` waits for the disk
                 await trio.sleep(STORAGE_RETRY_S)
-                await self._batch.surely(lambda: self._dir.save_said(token, text))
+                await self._batch.with_retry(lambda: self._dir.save_said(token, text))
                 continue
             if not sent:
                 self._dir.drop_said(token)

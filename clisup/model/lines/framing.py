@@ -75,49 +75,39 @@ class LineFramer:
         "_blocks",
         "_fragments",
         "_head",
-        "_length",
         "_limit",
-        "_offset",
         "_packed_to",
         "_pieces_over",
         "_start",
+        "offset",
+        "pending",
     )
 
     def __init__(self, *, offset: int = 0, limit: int = DEFAULT_LINE_LIMIT, pieces_over: int | None = None) -> None:
         """Lines of more than `pieces_over` bytes that came in pieces are given in pieces."""
         self._limit = limit
         self._pieces_over = limit if pieces_over is None else pieces_over
-        self._offset = self._start = offset
+        self.offset = self._start = offset  # bytes of the stream that were read; start of the current line
         self._blocks: list[bytes] = []
         self._fragments: list[bytes] = []
-        self._length = 0
+        self.pending = 0  # bytes read of a line whose newline has not come yet
         self._packed_to = 0  # bytes of the line that are in blocks
         self._head: bytes | None = None  # set while the current line is over the limit
-
-    @property
-    def offset(self) -> int:
-        """How far the stream was read, in bytes from its beginning."""
-        return self._offset
-
-    @property
-    def pending(self) -> int:
-        """Bytes read of a line whose newline has not come yet."""
-        return self._offset - self._start
 
     def feed(self, chunk: bytes) -> list[Line]:
         """Take the next bytes. Return the lines that they complete, in order."""
         pieces = chunk.split(b"\n")
         last = pieces.pop()
         # A piece longer than the limit, or the end of a line that has begun, needs `_finish`. All others are lines.
-        slow = len(pieces) if len(chunk) > self._limit else min(len(pieces), 1) if self._length else 0
-        lines = [self._finish(piece, newline=1) for piece in pieces[:slow]]
+        slow = len(pieces) if len(chunk) > self._limit else min(len(pieces), 1) if self.pending else 0
+        lines = [self._finish(piece, newline=1) for piece in pieces[:slow]] if slow else []
         start = self._start
         for piece in pieces[slow:] if slow else pieces:
             end = start + len(piece) + 1
             lines.append(Line(start, end, piece))
             start = end
         if len(pieces) > slow:
-            self._offset = self._start = start
+            self.offset = self._start = start
         if last:
             self._keep(last)
         return lines
@@ -127,41 +117,41 @@ class LineFramer:
         return self._finish(b"", newline=0) if self.pending else None
 
     def _keep(self, piece: bytes) -> None:
-        self._offset += len(piece)
-        self._length += len(piece)
+        self.offset += len(piece)
+        self.pending += len(piece)
         if self._head is not None:
             return
         self._fragments.append(piece)
-        if self._length > self._limit:
+        if self.pending > self._limit:
             self._head = self._first_bytes()
             self._forget()
         elif len(self._fragments) >= _MAX_FRAGMENTS:
             self._pack()
 
     def _finish(self, piece: bytes, *, newline: int) -> Line:
-        if self._length == 0 and len(piece) <= self._limit:  # the common case: a whole line inside one chunk
+        if self.pending == 0 and len(piece) <= self._limit:  # the common case: a whole line inside one chunk
             start = self._start
-            self._offset = self._start = start + len(piece) + newline
-            return Line(start, self._offset, piece, complete=newline == 1)
+            self.offset = self._start = start + len(piece) + newline
+            return Line(start, self.offset, piece, complete=newline == 1)
         self._keep(piece)
-        self._offset += newline
+        self.offset += newline
         pieces: tuple[bytes, ...] = ()
         if self._head is not None:
             data = self._head
-        elif self._length > self._pieces_over:
+        elif self.pending > self._pieces_over:
             data, pieces = b"", (*self._blocks, *self._fragments)
         else:
             data = _join([*self._blocks, *self._fragments])
-        line = Line(self._start, self._offset, data, self._head is not None, newline == 1, pieces)
+        line = Line(self._start, self.offset, data, self._head is not None, newline == 1, pieces)
         self._forget()
-        self._length, self._head, self._start = 0, None, self._offset
+        self.pending, self._head, self._start = 0, None, self.offset
         return line
 
     def _pack(self) -> None:
-        tiny = self._length - self._packed_to < _TINY * len(self._fragments)
+        tiny = self.pending - self._packed_to < _TINY * len(self._fragments)
         self._blocks += [_join(self._fragments)] if tiny else self._fragments
         self._fragments.clear()
-        self._packed_to = self._length
+        self._packed_to = self.pending
 
     def _forget(self) -> None:
         self._blocks.clear()
