@@ -86,7 +86,7 @@ class Run:
         self._limits = RunLimits(settings.limits, settings.request.native_session_id)
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
-        self._words: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
+        self._terminals: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
         self._waits = False  # the live process has reported the turn's end, which counts once the CLI is idle
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has dropped since it was idle
         self.used_before = self._decoded_to > 0  # an earlier turn has ended in this process
@@ -327,7 +327,7 @@ class Run:
         if asked := has_approvals(decoded.events):
             await self._batch.store()  # the journal tells which approvals are open
         for k, event in enumerate(decoded.events):
-            if self.requests.is_news(event):
+            if self.requests.is_new(event):
                 self._take_event(event, line, k)
         if asked:
             await self._batch.store()
@@ -335,7 +335,7 @@ class Run:
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None:
-            await self._last_word(decoded.terminal, line)
+            await self._take_terminal(decoded.terminal, line)
         if self._live:
             await self._note_idle(line)
         self.watchdog.phase_changed()
@@ -353,7 +353,7 @@ class Run:
         self._given_up |= self._decoder.given_up
         if idle and self._waits:
             if self._sink.turn.ending:  # the background work was stopped, so the CLI's words are no answer to it
-                self._words.append(replace(self._words.pop(), is_error=True, interrupted=True, text=""))
+                self._terminals.append(replace(self._terminals.pop(), is_error=True, interrupted=True, text=""))
             await self._end_turn(self._place(line, after=True))
         if idle and not self._sink.turn.id:
             for item in self._sink.idle(self._given_up):
@@ -401,18 +401,18 @@ class Run:
         self._new_turn(seen=False)
         return True
 
-    async def _last_word(self, terminal: Terminal, line: Line) -> None:
+    async def _take_terminal(self, terminal: Terminal, line: Line) -> None:
         """Take a terminal frame: as far as the daemon knows now, the turn ends with it."""
         turn = self._sink.turn
         if not self._live:
-            self._words.append(terminal)
-            self.terminal = sum_of(self._words)
+            self._terminals.append(terminal)
+            self.terminal = sum_of(self._terminals)
             self.tracker.finish()
             return
         if not turn.id:
             return
-        self._words.append(terminal)
-        if turn.origin == "prompt" and all(word.follow_up for word in self._words):
+        self._terminals.append(terminal)
+        if turn.origin == "prompt" and all(terminal.follow_up for terminal in self._terminals):
             # The CLI began a follow-up of its own just before the prompt reached it. The prompt's turn comes next.
             if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
@@ -424,8 +424,8 @@ class Run:
     async def _end_turn(self, place: SpoolPlace) -> None:
         """Journal the end of a turn of a live process, which rests from here on."""
         await self._batch.store()
-        whole = sum_of(self._words)
-        self._words, self._waits = [], False
+        whole = sum_of(self._terminals)
+        self._terminals, self._waits = [], False
         for item in await self._batch.with_retry(lambda: self._sink.end_turn(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()
