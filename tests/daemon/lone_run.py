@@ -160,6 +160,6 @@ class LoneRun:
             "phase": run.watchdog.describe()["phase"],
             "watchdog": run.watchdog._dog.phase,
             "seen": (run.spoke, run._unseen, run._heartbeat),
-            "says": run._keeper._says,
+            "says": run._keeper._messages,
             "drift": (self._frames._looks, self._frames.frames, self._frames.fields),
         }
