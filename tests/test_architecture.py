@@ -204,7 +204,6 @@ REPEATED_CLASSES = {
     "Answer",
     "Budget",
     "Envelope",
-    "Gap",
     "ImageBlock",
     "Retracted",
     "TextBlock",

@@ -15,7 +15,6 @@ from clisup.daemon.ops.memory import MemoryLook
 from clisup.daemon.ops.metrics import Metrics
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
-from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.recorder import Watcher, Watchers
 from clisup.daemon.storage import Storage
 from clisup.host.config_file import built_in_prices
@@ -78,7 +77,7 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     shelf: Shelf = field(default_factory=Shelf)
     own: set[int] = field(default_factory=set)  # pids of the connected keepers and their CLIs
-    pace: Pace = field(default_factory=Pace)
+    read_turns: trio.Lock = field(default_factory=trio.Lock)  # runs with more to read take turns
     writer_checks: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(WRITER_CHECKS))
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 
 class _Watch:
-    """Context manager of `watched`. It runs for each event, so it is no generator: that takes three times as long."""
+    """Context manager of `watched`. A generator would take three times as long."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -34,8 +34,8 @@ class _Watch:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
-        if isinstance(error, WorldError) and error.kind == "storage_failed" and "errno" in error.data:
-            self._storage.failed(error)
+        if isinstance(error, WorldError):
+            self._storage.refused(error)
 
 
 class Storage:
@@ -63,8 +63,10 @@ class Storage:
         """Return the context of a write: it counts a `WorldError(storage_failed)` with an errno, and lets it pass."""
         return self._watch
 
-    def failed(self, error: WorldError) -> None:
-        """Report a refused write."""
+    def refused(self, error: WorldError) -> None:
+        """Report an error. A `storage_failed` with an errno counts as trouble."""
+        if error.kind != "storage_failed" or "errno" not in error.data:
+            return
         number = int(error.data["errno"])
         if self._health.failed(number, error.message, now=clock.monotonic(), ts=clock.timestamp()):
             _log.error("storage trouble", state=self._health.state, error=error.message)

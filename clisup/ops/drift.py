@@ -73,28 +73,31 @@ def frame_name(frame: Mapping[str, Any]) -> str:
     """Return the kind of a frame in the CLI's own words: `stream_event/content_block_delta/text_delta`,
     `session/update/tool_call`.
     """
-    if words := list(_words(frame, _DEPTH)):
+    if words := _words(frame, _DEPTH):
         return "/".join(words)[:MAX_NAME]
     return "error answer" if "error" in frame else "answer" if "result" in frame else _NAMELESS
 
 
-def _words(frame: Mapping[str, Any], depth: int) -> Iterator[str]:
-    for key in _NAMING:
-        if isinstance(word := frame.get(key), str) and (word != "message" or depth == _DEPTH) and word:
-            yield word  # below, "message" is the API's name for the object itself
+def _words(frame: Mapping[str, Any], depth: int) -> list[str]:
+    found = [word for key in _NAMING if isinstance(word := frame.get(key), str) and word]
+    # Below the first level "message" is the API's name for the object itself.
+    words = [word for word in found if word != "message" or depth == _DEPTH]
     if depth:
         for key in ("item", "event", "params", "update", "message", "delta", "content_block"):
             if isinstance(inner := frame.get(key), dict):
-                yield from _words(inner, depth - 1)
+                words += _words(inner, depth - 1)
+    return words
 
 
-def field_names(frame: Mapping[str, Any], *, prefix: str = "", depth: int = _DEPTH) -> Iterator[str]:
-    """Yield the fields of a frame, and with dots the fields of nested objects with a fixed shape."""
+def field_names(frame: Mapping[str, Any], *, prefix: str = "", depth: int = _DEPTH) -> list[str]:
+    """Return the fields of a frame, and with dots the fields of nested objects with a fixed shape."""
+    names = []
     for key, value in frame.items():
         name = f"{prefix}{key}"
-        yield name
+        names.append(name)
         if depth and key in _CONTAINERS and isinstance(value, dict):
-            yield from field_names(value, prefix=f"{name}.", depth=depth - 1)
+            names += field_names(value, prefix=f"{name}.", depth=depth - 1)
+    return names
 
 
 class FrameSample:

@@ -190,12 +190,12 @@ class Verdict(NamedTuple):
 class Watchdog:
     """Timers of one turn. Feed them signs of life and phases, and call `poll` not before `next_at`."""
 
-    __slots__ = ("_entered", "_held", "_life", "_phase", "_timeouts", "_turn_start", "_turn_warned", "_warned")
+    __slots__ = ("_entered", "_held", "_life", "_timeouts", "_turn_start", "_turn_warned", "_warned", "phase")
 
     def __init__(self, timeouts: TurnTimeouts, *, now: float, phase: Phase = "startup") -> None:
         self._timeouts = timeouts
         self._turn_start = self._entered = self._life = now
-        self._phase: Phase = phase
+        self.phase: Phase = phase
         self._warned = self._turn_warned = False
         self._held = False
 
@@ -212,11 +212,6 @@ class Watchdog:
         if held != self._held:
             self._held = held
             self.alive(now)
-
-    @property
-    def phase(self) -> Phase:
-        """Return the current phase."""
-        return self._phase
 
     @property
     def last_life(self) -> float:
@@ -238,10 +233,10 @@ class Watchdog:
 
         The time in the phase `blocked` does not count for the turn's own limit either.
         """
-        if phase != self._phase:
-            if self._phase == "blocked":
+        if phase != self.phase:
+            if self.phase == "blocked":
                 self._turn_start += now - self._entered
-            self._phase, self._entered = phase, now
+            self.phase, self._entered = phase, now
             self.alive(now)
 
     def credit(self, now: float, pause_s: float) -> None:
@@ -257,7 +252,7 @@ class Watchdog:
         """Return the action at `now`. A reached deadline fires; 80 % of it warns once, for each timer."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
         if not armed:
-            return Verdict("wait", self._phase, 0, now - self._life, None)
+            return Verdict("wait", self.phase, 0, now - self._life, None)
         phase, since, limit = min(armed, key=lambda timer: timer[1] + timer[2])
         if now >= since + limit:
             return Verdict("fire", phase, limit, now - since, None)
@@ -299,13 +294,13 @@ class Watchdog:
         return {"phase": phase, "limit_s": limit, "fires_in_s": round(since + limit - now, 3), "warns_in_s": warning}
 
     def _phase_timer(self) -> tuple[str, float, float] | None:
-        name = None if self._held and self._phase in _HELD else PHASE_LIMITS[self._phase]
+        name = None if self._held and self.phase in _HELD else PHASE_LIMITS[self.phase]
         limit = getattr(self._timeouts, name) if name else 0
-        since = self._entered if self._phase in _FROM_ENTRY else self._life
-        return (self._phase, since, limit) if limit > 0 else None
+        since = self._entered if self.phase in _FROM_ENTRY else self._life
+        return (self.phase, since, limit) if limit > 0 else None
 
     def _turn_timer(self) -> tuple[str, float, float] | None:
-        limit = 0 if self._phase in _NO_TURN else self._timeouts.turn
+        limit = 0 if self.phase in _NO_TURN else self._timeouts.turn
         return ("turn", self._turn_start, limit) if limit > 0 else None
 
 

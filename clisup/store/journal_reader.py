@@ -11,7 +11,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 from clisup.model.journal import stored_event, whole_lines
 
-__all__ = ["Gap", "JournalReader", "Segments", "StoredEvent", "near"]
+__all__ = ["JournalGap", "JournalReader", "Segments", "StoredEvent", "near"]
 
 READ_CHUNK = 64 * 1024  # limit of one piece of work: other tasks wait for it
 SEARCHED = 64 * 1024  # a span of this many bytes is read through, not searched
@@ -25,7 +25,7 @@ class StoredEvent(NamedTuple):
     line: bytes
 
 
-class Gap(NamedTuple):
+class JournalGap(NamedTuple):
     """Gap of events that a reader cannot get: the events are `damaged`, or `retention` has removed them."""
 
     from_seq: int
@@ -95,7 +95,7 @@ class JournalReader:
         self._segment = 0
         self._offset = 0
         self._chunks = 1  # more if a line is longer than a chunk
-        self._gap: Gap | None = None
+        self._gap: JournalGap | None = None
         self._removed = False  # an expected segment is missing
 
     @property
@@ -109,7 +109,7 @@ class JournalReader:
             self._next = seq
             self.close()
 
-    def take_gap(self) -> Gap | None:
+    def take_gap(self) -> JournalGap | None:
         """Return and clear the gap before the events of the last `read`.
 
         After an empty `read`, the gap is at the journal's end.
@@ -189,7 +189,7 @@ class JournalReader:
         """
         if seq > self._next:
             removed = self._removed or self._next < self._store.first_seq
-            self._gap = Gap(self._next, seq - 1, "retention" if removed else "damaged")
+            self._gap = JournalGap(self._next, seq - 1, "retention" if removed else "damaged")
             self._next = seq
         self._removed = False
 

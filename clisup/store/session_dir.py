@@ -319,7 +319,7 @@ class RunDir:
         """
         write_json(os.path.join(self.path, "exit.json"), record)
 
-    def save_said(self, token: str, text: str) -> None:
+    def save_message(self, token: str, text: str) -> None:
         """Keep a message to the CLI's stdin until it is acknowledged. Raises `WorldError(storage_failed)`.
 
         The message is kept before it is journaled.
@@ -327,8 +327,8 @@ class RunDir:
         make_private_dir(os.path.join(self.path, "said"))
         write_atomic(os.path.join(self.path, "said", token), text.encode(), sync=False)
 
-    def load_said(self, token: str) -> str | None:
-        """Return a message that `save_said` kept, or None if it was acknowledged.
+    def load_message(self, token: str) -> str | None:
+        """Return a message that `save_message` kept, or None if it was acknowledged.
 
         Raises `WorldError(storage_failed)`.
         """
@@ -341,7 +341,7 @@ class RunDir:
         except OSError as error:
             raise storage_error("read", path, error) from None
 
-    def drop_said(self, token: str) -> None:
+    def drop_message(self, token: str) -> None:
         """Remove an acknowledged message. A message that a bad disk keeps goes with the run's directory."""
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
@@ -349,7 +349,7 @@ class RunDir:
     def drop_all_said(self) -> None:
         """Remove the messages kept for the CLI's stdin: the run is over.
 
-        A kill in the middle of `save_said` leaves a file that no record names.
+        A kill in the middle of `save_message` leaves a file that no record names.
         """
         shutil.rmtree(os.path.join(self.path, "said"), ignore_errors=True)
 

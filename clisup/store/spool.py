@@ -1,4 +1,4 @@
-"""Reader of a spool: the bytes that a CLI wrote, stored by its keeper alone. Reads never block or pass the end.
+"""Spool of a run: the bytes that a CLI wrote, stored by its keeper alone. Reads never block or pass the end.
 
 `native_parts` finds the CLI's own line of an event.
 """
@@ -11,19 +11,19 @@ import os
 from collections.abc import Iterator, Sequence
 
 from clisup.errors import WorldError
-from clisup.host.failpoints import failpoint
+from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.files import storage_error
 from clisup.model.journal import read_lines
 from clisup.model.lines.long_line import SLICE
 from clisup.store.session_dir import SessionDir
 
-__all__ = ["SpoolReader", "ends_text", "native_parts", "read_range", "spool_size", "tail_text", "with_parts"]
+__all__ = ["SpoolFile", "ends_text", "native_parts", "read_range", "spool_size", "tail_text", "with_parts"]
 
 READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: other tasks wait for it
 
 
-class SpoolReader:
-    """Reader of a spool from an offset on. A missing spool counts as empty."""
+class SpoolFile:
+    """Spool, read from an offset on. A missing spool counts as empty."""
 
     def __init__(self, path: str, offset: int = 0) -> None:
         self._path = path
@@ -40,7 +40,8 @@ class SpoolReader:
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            failpoint("spool.read")
+            if ARMED:
+                failpoint("spool.read")
             chunk = os.pread(self._fd, READ_CHUNK, self.offset)
         except FileNotFoundError:
             return b""

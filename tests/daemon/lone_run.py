@@ -9,10 +9,11 @@ from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_mem
 
 from clisup.backends.base import Adapter, Background, Carried, LaunchRequest, background_of
 from clisup.config.model import LimitsConfig
-from clisup.daemon.runs.pace import TimeSlice
+from clisup.daemon.runs.reader import STEP_S
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
 from clisup.daemon.sessions.recorder import Item, Recorder
+from clisup.host import clock
 from clisup.model.events import (
     ApprovalRequested,
     ProcessStarted,
@@ -135,9 +136,9 @@ class LoneRun:
 
     async def take(self, data: bytes) -> None:
         """More of stdout, as one read of the spool gives it."""
-        await self.run.take_bytes(data, TimeSlice())
-        while self.run._out.waits:
-            await self.run.take_bytes(b"", TimeSlice())
+        await self.run.take_bytes(data, clock.monotonic() + STEP_S)
+        while self.run._out.waiting:
+            await self.run.take_bytes(b"", clock.monotonic() + STEP_S)
         await self.run._batch.store()
 
     def end(self) -> None:
@@ -159,6 +160,6 @@ class LoneRun:
             "phase": run.watchdog.describe()["phase"],
             "watchdog": run.watchdog._dog.phase,
             "seen": (run.spoke, run._unseen, run._heartbeat),
-            "says": run._keeper._says,
+            "says": run._keeper._messages,
             "drift": (self._frames._looks, self._frames.frames, self._frames.fields),
         }

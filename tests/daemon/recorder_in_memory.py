@@ -32,6 +32,9 @@ class GoodDisk:
     def watched(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def refused(self, error: object) -> None:
+        pass
+
 
 def recorder_in_memory(journal: MemoryJournal, disk: Any = None, *, max_keys: int = 1) -> Recorder:
     """The recorder of `SESSION`. Nothing is written: its directory is a name."""

@@ -47,14 +47,13 @@ class Owner:
     def __init__(self) -> None:
         self.blocked = trio.Event()
 
-    def spool_blocked(self, blocked: bool) -> None:
+    def set_blocked(self, blocked: bool) -> None:
         if blocked:
             self.blocked.set()
 
     async def take(self, out_size: int, err_size: int) -> None: ...
 
-    def __getattr__(self, _name: str) -> Any:
-        return lambda *_: None
+    def ignore(self, *_: object) -> None: ...
 
 
 class Disk:
@@ -82,7 +81,10 @@ def keeper(run_dir: RunDir) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def link_of(run_dir: RunDir, owner: Owner) -> KeeperLink:
-    return KeeperLink(owner, run_dir, SESSION, 1, cast("Any", Disk()), set())
+    return KeeperLink(
+        run_dir, SESSION, 1, cast("Any", Disk()), set(), on_output=owner.take, on_change=owner.ignore,
+        on_connected=owner.ignore, on_blocked=owner.set_blocked, on_acknowledged=owner.ignore,
+    )  # fmt: skip
 
 
 async def test_a_keeper_that_hangs_is_ended_also_while_it_is_being_told_something(

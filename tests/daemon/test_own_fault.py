@@ -11,7 +11,6 @@ import trio
 
 from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
-from clisup.daemon.runs.pace import TimeSlice
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions import turn_ends
 from clisup.daemon.sessions.registry import Manager
@@ -43,10 +42,10 @@ async def test_with_a_cgroup_not_even_a_cleared_environment_outlives_it(
     new = SessionNewParams(backend="demo", cwd=str(tmp_path / "work"))
     stray, take_bytes = tmp_path / "stray", Run.take_bytes
 
-    async def faulty(run: Run, data: bytes, step: TimeSlice) -> None:
+    async def faulty(run: Run, data: bytes, until: float) -> None:
         if stray.exists():
             raise RuntimeError("a fault of ours")
-        await take_bytes(run, data, step)
+        await take_bytes(run, data, until)
 
     monkeypatch.setattr(Run, "take_bytes", faulty)
     with trio.fail_after(LIMIT_S):
@@ -60,7 +59,7 @@ async def test_with_a_cgroup_not_even_a_cleared_environment_outlives_it(
             while not stray.exists():
                 await trio.sleep(0.01)
             assert session.run is not None
-            session.run.grew()
+            session.run.check_spools()
             await session.finished(said.turn_id)
             nursery.cancel_scope.cancel()
     lives = _lives(int(stray.read_text()))
@@ -78,7 +77,7 @@ async def test_a_turn_that_cannot_even_be_given_up_is_ended_once_that_can_be(
     failures = iter([MemoryError(), MemoryError()])
     end_run = turn_ends.end_run
 
-    async def faulty(run: Run, data: bytes, step: TimeSlice) -> None:
+    async def faulty(run: Run, data: bytes, until: float) -> None:
         raise RuntimeError("a fault of ours")
 
     async def without_memory(run: RunDir) -> None:

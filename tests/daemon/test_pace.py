@@ -18,12 +18,10 @@ from wire import Wire
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.daemon.runs import pace
+from clisup.daemon.runs import reader, run
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.pace import STEP_S, Pace, TimeSlice
-from clisup.daemon.runs.spool_reader import Intake
-from clisup.daemon.runs.spool_stream import CHUNK_LINES, Stream
-from clisup.daemon.runs.stderr import Stderr
+from clisup.daemon.runs.reader import CHUNK_LINES, STEP_S, SpoolLines, SpoolReader
+from clisup.daemon.runs.stderr import StderrEvents
 from clisup.model.sessions.ledger import Turn
 from clisup.policy.secrets.redact import Redactor
 
@@ -46,24 +44,25 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the tenth look at the clock a step is over."""
     ticks = count()
     clock = SimpleNamespace(monotonic=lambda: next(ticks) * STEP_S / (LINES_A_STEP - 0.5))
-    monkeypatch.setattr(pace, "clock", clock)
+    monkeypatch.setattr(reader, "clock", clock)
+    monkeypatch.setattr(run, "clock", clock)
 
 
 class Owner:
     """Takes lines as a run does, and counts them."""
 
-    def __init__(self, out: Stream) -> None:
+    def __init__(self, out: SpoolLines) -> None:
         self._out = out
         self.taken = 0
         self.behind = True
 
-    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
+    async def take_bytes(self, data: bytes, until: float) -> None:
         if data:
             self._out.cut(data)
-        while self._out.waits:
-            self._out.passed(1)
+        while self._out.waiting:
+            self._out.waiting.popleft()
             self.taken += 1
-            if step.is_over:
+            if reader.clock.monotonic() >= until:
                 return
 
     def caught_up(self) -> None:
@@ -71,22 +70,25 @@ class Owner:
 
 
 class Reading:
-    """An intake over two files, with nobody around it."""
+    """A reader of two files, without a run."""
 
-    def __init__(self, tmp_path: Path, out: bytes, err: bytes = b"", shared: Pace | None = None) -> None:
+    def __init__(self, tmp_path: Path, out: bytes, err: bytes = b"", shared: trio.Lock | None = None) -> None:
         tmp_path.mkdir(exist_ok=True)
         (tmp_path / "out").write_bytes(out)
         (tmp_path / "err").write_bytes(err)
         disk: Any = GoodDisk()
         batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
-        self.err = Stderr(str(tmp_path / "err"), 0, 1 << 20, run=1, max_events=-1, redact=Redactor([]), batch=batch,
-                          turn=lambda: Turn("t1"))  # fmt: skip
-        self.out = Stream(str(tmp_path / "out"), 0, 1 << 20)
+        self.err = SpoolLines(str(tmp_path / "err"), 0, 1 << 20)
+        stderr = StderrEvents(batch, lambda: Turn("t1"), Redactor([]), run=1, path="err", limit=-1)
+        self.out = SpoolLines(str(tmp_path / "out"), 0, 1 << 20)
         self.owner, self.size = Owner(self.out), len(out)
-        self.intake = Intake(self.owner, self.out, self.err, batch, disk, shared or Pace(), behind=len(out))
+        self.reader = SpoolReader(
+            self.out, self.err, stderr, batch, disk, shared or trio.Lock(), take_bytes=self.owner.take_bytes,
+            caught_up=self.owner.caught_up, behind=len(out),
+        )  # fmt: skip
 
     async def pump(self) -> None:
-        await self.intake.pump(lambda: True)
+        await self.reader.pump(lambda: True)
         self.out.close()
         self.err.close()
 
@@ -106,7 +108,7 @@ async def most_between_two_rounds(counted: Callable[[], int], until_done: Callab
 @pytest.mark.usefixtures("slow_clock")
 @pytest.mark.parametrize("floods", [1, 4, 20])
 def test_others_have_their_turn_between_two_steps_however_many_clis_flood(tmp_path: Path, floods: int) -> None:
-    lines, shared = 500, Pace()
+    lines, shared = 500, trio.Lock()
     found: list[int] = []
 
     async def main() -> None:
@@ -130,7 +132,7 @@ def test_runs_with_more_to_read_go_on_in_turn(tmp_path: Path) -> None:
     spread: list[int] = []
 
     async def main() -> None:
-        shared = Pace()
+        shared = trio.Lock()
         readings = [Reading(tmp_path / str(number), b"x\n" * 400, shared=shared) for number in range(3)]
         async with trio.open_nursery() as nursery:
             for reading in readings:
@@ -148,7 +150,7 @@ def test_a_listener_takes_one_step_and_leaves_the_rest_to_the_pump(tmp_path: Pat
     async def main() -> None:
         reading = Reading(tmp_path, b"x\n" * 300)
         for more in range(64):  # words of the keeper that came together
-            await reading.intake.take(reading.size + more, 0)
+            await reading.reader.take(reading.size + more, 0)
         assert reading.owner.taken <= LINES_A_STEP
         assert reading.owner.behind, "the daemon may say nothing before all lines of before are taken"
         await reading.pump()
@@ -162,7 +164,7 @@ def test_a_listener_takes_one_step_and_leaves_the_rest_to_the_pump(tmp_path: Pat
 def test_what_was_said_while_lines_waited_is_read_before_the_run_is_over(tmp_path: Path, out: int, err: int) -> None:
     async def main() -> None:
         reading = Reading(tmp_path, b"x\n" * out, b"y\n" * err)
-        await reading.intake.take(2 * out, 2 * err)
+        await reading.reader.take(2 * out, 2 * err)
         for name, lines in (("out", out), ("err", err)):
             with (tmp_path / name).open("ab") as spool:
                 spool.write(b"z\n" * lines)
@@ -208,10 +210,10 @@ async def test_a_step_of_a_run_ends_after_few_lines_whatever_they_are(line: byte
     lone = run_of()
     await lone.take(START)
     spool, lines = lone.run._out, 300
-    await lone.run.take_bytes(line * lines, TimeSlice())
+    await lone.run.take_bytes(line * lines, reader.clock.monotonic() + STEP_S)
     left = [spool.place]
-    while spool.waits:
-        await lone.run.take_bytes(b"", TimeSlice())
+    while spool.waiting:
+        await lone.run.take_bytes(b"", reader.clock.monotonic() + STEP_S)
         left.append(spool.place)
     taken = [(then - before) // len(line) for before, then in zip([len(START), *left], left, strict=False)]
     assert sum(taken) == lines
@@ -225,10 +227,10 @@ async def test_plain_lines_are_taken_by_the_chunk_with_a_look_at_the_clock_after
     lone = run_of()
     await lone.take(START + DELTA)
     spool, lines, steps = lone.run._out, 3000, 0
-    await lone.run.take_bytes(plain * lines, TimeSlice())
-    while spool.waits:
+    await lone.run.take_bytes(plain * lines, reader.clock.monotonic() + STEP_S)
+    while spool.waiting:
         before = spool.place
-        await lone.run.take_bytes(b"", TimeSlice())
+        await lone.run.take_bytes(b"", reader.clock.monotonic() + STEP_S)
         assert (spool.place - before) // len(plain) <= CHUNK_LINES * LINES_A_STEP
         steps += 1
     assert steps >= lines // (CHUNK_LINES * LINES_A_STEP)
@@ -262,8 +264,8 @@ def test_a_client_is_answered_all_the_while_a_cli_floods(serve: Callable[..., Ha
 
 
 async def test_lines_that_wait_for_the_next_step_are_unread() -> None:
-    lone, over = run_of(), cast("TimeSlice", SimpleNamespace(is_over=True))
+    lone, over = run_of(), 0.0
     await lone.run.take_bytes(b"x\ny\n", over)
-    assert lone.run.unread()  # the watchdog does not take a flood for silence
+    assert lone.run._has_unread()  # the watchdog does not take a flood for silence
     await lone.run.take_bytes(b"", over)
-    assert not lone.run.unread()
+    assert not lone.run._has_unread()

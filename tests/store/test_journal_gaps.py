@@ -14,7 +14,7 @@ from clisup.host.failpoints import arm
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
-from clisup.store.journal_reader import READ_CHUNK, Gap, JournalReader
+from clisup.store.journal_reader import READ_CHUNK, JournalGap, JournalReader
 from clisup.store.journal_store import JournalStore
 
 
@@ -47,9 +47,9 @@ def opened(path: Path) -> JournalStore:
     return store
 
 
-def story(reader: JournalReader) -> list[int | Gap]:
+def story(reader: JournalReader) -> list[int | JournalGap]:
     """Everything that a client would be told, in order; one read more than that gives nothing."""
-    told: list[int | Gap] = []
+    told: list[int | JournalGap] = []
     while True:
         events, gap = reader.read(), reader.take_gap()
         assert reader.take_gap() is None
@@ -70,9 +70,9 @@ def test_what_lies_before_and_after_damage_is_given_and_the_rest_is_named(tmp_pa
     segment(tmp_path, 1, line(1), junk, line(4), line(5))
     segment(tmp_path, 6, line(6))
     reader = opened(tmp_path).reader(0)
-    expected: list[int | Gap] = [1, Gap(2, 3, "damaged"), 4, 5, 6]
+    expected: list[int | JournalGap] = [1, JournalGap(2, 3, "damaged"), 4, 5, 6]
     if not junk.endswith(b"\n") and junk:  # it has swallowed the next line
-        expected = [1, Gap(2, 4, "damaged"), 5, 6]
+        expected = [1, JournalGap(2, 4, "damaged"), 5, 6]
     assert story(reader) == expected
     assert reader.position == 7
 
@@ -83,9 +83,9 @@ def test_damage_at_the_end_of_a_segment_ends_where_the_next_one_begins(tmp_path:
     segment(tmp_path, 1, line(1), junk)
     segment(tmp_path, 4, line(4))
     store = opened(tmp_path)
-    assert story(store.reader(0)) == [1, Gap(2, 3, "damaged"), 4]
-    assert story(store.reader(1)) == [Gap(2, 3, "damaged"), 4]
-    assert story(store.reader(2)) == [Gap(3, 3, "damaged"), 4]
+    assert story(store.reader(0)) == [1, JournalGap(2, 3, "damaged"), 4]
+    assert story(store.reader(1)) == [JournalGap(2, 3, "damaged"), 4]
+    assert story(store.reader(2)) == [JournalGap(3, 3, "damaged"), 4]
     assert story(store.reader(3)) == [4]
 
 
@@ -94,7 +94,7 @@ def test_each_damaged_place_is_a_gap_of_its_own(tmp_path: Path) -> None:
     segment(tmp_path, 1, b"x\n", line(2), b"x\n", line(4), b"x\n", line(6), b"x\n")
     segment(tmp_path, 8, b"x\n", line(9))
     assert story(opened_with(tmp_path, 20)) == [
-        Gap(1, 1, "damaged"), 2, Gap(3, 3, "damaged"), 4, Gap(5, 5, "damaged"), 6, Gap(7, 8, "damaged"), 9, 20,
+        JournalGap(1, 1, "damaged"), 2, JournalGap(3, 3, "damaged"), 4, JournalGap(5, 5, "damaged"), 6, JournalGap(7, 8, "damaged"), 9, 20,
     ]  # fmt: skip
 
 
@@ -132,9 +132,9 @@ def test_a_living_journal_that_is_spoiled_on_disk_is_read_on_where_it_is_whole_a
         spoil.seek(at + len(line(2)) + 30)
         spoil.write(b"####")
     reader = store.reader(0)
-    assert story(reader) == [1, Gap(2, 3, "damaged")]
+    assert story(reader) == [1, JournalGap(2, 3, "damaged")]
     store.append([line(4)], 1)
-    assert story(reader) == [4] and story(store.reader(0)) == [1, Gap(2, 3, "damaged"), 4]
+    assert story(reader) == [4] and story(store.reader(0)) == [1, JournalGap(2, 3, "damaged"), 4]
 
 
 def test_the_events_of_removed_segments_are_a_gap_that_says_so(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_the_events_of_removed_segments_are_a_gap_that_says_so(tmp_path: Path) -
     segment(tmp_path, 6, line(6))
     store = opened(tmp_path)
     assert store.first_seq == 5
-    assert story(store.reader(0)) == [Gap(1, 4, "retention"), 5, 6]
-    assert story(store.reader(2)) == [Gap(3, 4, "retention"), 5, 6]
+    assert story(store.reader(0)) == [JournalGap(1, 4, "retention"), 5, 6]
+    assert story(store.reader(2)) == [JournalGap(3, 4, "retention"), 5, 6]
     assert story(store.reader(4)) == [5, 6]
 
 
@@ -152,13 +152,13 @@ def test_segments_that_vanish_under_a_reader_are_a_gap_to_the_next_one(tmp_path:
     files = [segment(tmp_path, first, line(first), line(first + 1)) for first in (1, 3, 5, 7)]
     store = opened(tmp_path)
     reader = store.reader(0)
-    first: list[int | Gap] = [1, 2]
+    first: list[int | JournalGap] = [1, 2]
     if read_before:
         assert [event.seq for event in reader.read()] == [1, 2]
         first = []
     for file in files[1:3]:
         file.unlink()
-    assert story(reader) == [*first, Gap(3, 6, "retention"), 7, 8]
+    assert story(reader) == [*first, JournalGap(3, 6, "retention"), 7, 8]
 
 
 def test_a_reader_in_a_segment_that_is_removed_reads_it_to_its_end(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_reader_in_a_segment_that_is_removed_reads_it_to_its_end(tmp_path: Pat
     for first in (1, 3):
         os.unlink(store.path_of(first))
     store._segments = [5]
-    assert story(reader) == [2, Gap(3, 4, "retention"), 5, 6]
+    assert story(reader) == [2, JournalGap(3, 4, "retention"), 5, 6]
 
 
 def test_where_even_the_last_segment_is_gone_the_gap_reaches_to_the_journals_end(tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_where_even_the_last_segment_is_gone_the_gap_reaches_to_the_journals_end
     store = opened(tmp_path)
     file.unlink()
     reader = store.reader(0)
-    assert story(reader) == [Gap(1, 2, "retention")]
+    assert story(reader) == [JournalGap(1, 2, "retention")]
     store.append([line(3)], 1)
-    assert story(reader) == [Gap(3, 3, "retention")]
+    assert story(reader) == [JournalGap(3, 3, "retention")]
 
 
 @pytest.mark.fault(58)
@@ -192,7 +192,7 @@ def test_a_bad_sector_in_an_old_segment_is_stepped_over(tmp_path: Path) -> None:
     store = opened(tmp_path)
     arm("journal.read=EIO@2")
     told = story(store.reader(0))
-    gaps = [gap for gap in told if isinstance(gap, Gap)]
+    gaps = [gap for gap in told if isinstance(gap, JournalGap)]
     assert len(gaps) == 1 and gaps[0].reason == "damaged"
     assert gaps[0].to_seq - gaps[0].from_seq < READ_CHUNK // size + 2
     missing = set(range(gaps[0].from_seq, gaps[0].to_seq + 1))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.store.spool import READ_CHUNK, SpoolReader, ends_text, read_range, spool_size, tail_text
+from clisup.store.spool import READ_CHUNK, SpoolFile, ends_text, read_range, spool_size, tail_text
 
 
 def test_a_spool_that_is_not_there_yet_is_empty_and_read_when_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "out.spool"
-    reader = SpoolReader(str(path))
+    reader = SpoolFile(str(path))
     assert (reader.read(), reader.offset) == (b"", 0)
     path.write_bytes(b"hello")
     assert (reader.read(), reader.offset, reader.read()) == (b"hello", 5, b"")
@@ -29,7 +29,7 @@ def test_a_long_spool_is_read_in_pieces_and_from_any_offset(tmp_path: Path) -> N
     path = tmp_path / "out.spool"
     data = bytes(range(256)) * 4096
     path.write_bytes(data)
-    reader = SpoolReader(str(path), offset=100)
+    reader = SpoolFile(str(path), offset=100)
     pieces = []
     while piece := reader.read():
         assert len(piece) <= READ_CHUNK
@@ -41,7 +41,7 @@ def test_a_long_spool_is_read_in_pieces_and_from_any_offset(tmp_path: Path) -> N
 def test_a_spool_that_shrank_is_empty_beyond_its_end(tmp_path: Path) -> None:
     path = tmp_path / "out.spool"
     path.write_bytes(b"0123456789")
-    reader = SpoolReader(str(path), offset=8)
+    reader = SpoolFile(str(path), offset=8)
     path.write_bytes(b"")
     assert (reader.read(), reader.offset) == (b"", 8)
     reader.close()

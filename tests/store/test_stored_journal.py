@@ -12,7 +12,7 @@ from clisup.errors import UsageError
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice
 from clisup.model.journal import encode_line, encode_snapshot
-from clisup.store.journal_reader import Gap, JournalReader
+from clisup.store.journal_reader import JournalGap, JournalReader
 from clisup.store.journal_store import JournalStore
 from clisup.store.offline import TAIL, StoredJournal
 
@@ -26,8 +26,8 @@ def segment(path: Path, first: int, *lines: bytes) -> None:
     (path / f"{first:012d}.jsonl").write_bytes(encode_snapshot({}) + b"".join(lines))
 
 
-def story(reader: JournalReader) -> list[int | Gap]:
-    told: list[int | Gap] = []
+def story(reader: JournalReader) -> list[int | JournalGap]:
+    told: list[int | JournalGap] = []
     while True:
         events, gap = reader.read(), reader.take_gap()
         told += [] if gap is None else [gap]
@@ -73,7 +73,13 @@ def test_the_last_event_is_found_before_what_is_damaged_and_behind_what_is_long(
 def test_damage_and_removed_segments_are_told(tmp_path: Path) -> None:
     segment(tmp_path, 4, line(4), b"\x00\n", line(6))
     segment(tmp_path, 7, line(7))
-    assert story(StoredJournal(str(tmp_path)).reader(0)) == [Gap(1, 3, "retention"), 4, Gap(5, 5, "damaged"), 6, 7]
+    assert story(StoredJournal(str(tmp_path)).reader(0)) == [
+        JournalGap(1, 3, "retention"),
+        4,
+        JournalGap(5, 5, "damaged"),
+        6,
+        7,
+    ]
 
 
 def test_half_a_segment_is_none(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class RateLimitGate:
         self.account.join(context.id, context.notify)
         if self._reported != (turn.id, held.until):
             self._reported = (turn.id, held.until)
-            await context.recorder.record_surely(lambda: [Item(_notice(held), turn.id)])
+            await context.recorder.record_with_retry(lambda: [Item(_notice(held), turn.id)])
         with trio.move_on_after(held.sleep_s):
             await context.work.wait()
         return None

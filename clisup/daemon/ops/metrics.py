@@ -320,9 +320,12 @@ class Meter:
 
     def stored(self, events: int, own: int, size: int) -> None:
         """Count a journaled batch: its events, the daemon's own events among them, and its bytes."""
-        self._count("clisup_journal_events_total", "backend", by=events - own)
-        self._count("clisup_journal_events_total", "daemon", by=own)
-        self._count("clisup_journal_bytes_total", by=size)
+        count, backend = self.metrics.count, self._backend
+        if events > own:
+            count("clisup_journal_events_total", backend, "backend", by=events - own)
+        if own:
+            count("clisup_journal_events_total", backend, "daemon", by=own)
+        count("clisup_journal_bytes_total", backend, by=size)
 
     def see(self, event: EventBase, turn_id: str | None, now: float) -> None:
         """Count a journaled event of `COUNTED`."""

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
-from clisup.model.events import StderrLine
-from clisup.policy.spill import Blob
+from clisup.model.events import EventBase, StderrLine, Unparsed
+from clisup.model.lines.framing import Line
+from clisup.policy.spill import Blob, raw_name
 from clisup.store.session_dir import RunDir
 
-__all__ = ["Batch", "Recording"]
+__all__ = ["Batch", "UnparsedLines"]
 
-BESIDE = 128 * 1024
-"""Bytes of a blob that is written in a thread: the loop would wait some tenths of a millisecond and more for it."""
+LONG_BLOB = 128 * 1024
+"""Bytes of a blob that is written in a thread. The event loop would wait a noticeable time for the write."""
 T = TypeVar("T")
 _log = structlog.get_logger()
 
 
-class Recording(Protocol):
-    """Journal of a batch."""
-
-    def record(self, items: Sequence[Item]) -> int:
-        """Journal all items or none. Raises `WorldError(storage_failed)`."""
-
-
 class Batch:
-    """Batch of one run. `on_blocked` is called when the disk refuses writes, and when it takes them again."""
+    """Batch of one run. `record` journals all items or none.
 
-    def __init__(self, sink: Recording, run_dir: RunDir, storage: Storage, on_blocked: Callable[[bool], None]) -> None:
-        self._sink = sink
+    `on_blocked` is called when the disk refuses writes, and when it takes them again.
+    """
+
+    def __init__(
+        self,
+        record: Callable[[Sequence[Item]], int],
+        run_dir: RunDir,
+        storage: Storage,
+        on_blocked: Callable[[bool], None],
+    ) -> None:
+        self._record = record
         self._dir = run_dir
         self._storage = storage
         self._on_blocked = on_blocked
@@ -43,19 +47,19 @@ class Batch:
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
-        self._blocked_by: set[str] = set()
+        self.blocked_by: set[str] = set()  # "journal", "spool": the disk refuses writes to them
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """Add an item to the next `store`."""
         self._items.append(item)
         self.stderr_lines += type(item.event) is StderrLine
         for blob in blobs:
-            small = isinstance(blob.data, bytes) and len(blob.data) <= BESIDE
+            small = isinstance(blob.data, bytes) and len(blob.data) <= LONG_BLOB
             (self._blobs if small else self._long).append(blob)
 
-    def fold(self, item: Item, joined: Callable[[Item, Item], Item | None]) -> bool:
-        """Join the item with the last one that waits. Return False if there is none, or if they cannot be joined."""
-        if not self._items or (both := joined(self._items[-1], item)) is None:
+    def join_unparsed(self, item: Item) -> bool:
+        """Join an unparsed line with the last item that waits. Return False if they cannot be joined."""
+        if not self._items or (both := _joined(self._items[-1], item)) is None:
             return False
         self._items[-1] = both
         return True
@@ -69,7 +73,13 @@ class Batch:
         while self._items:
             if self._long:
                 await self._write_long()
-            await self.surely(self.store_now)
+            try:
+                self.store_now()
+            except WorldError as error:
+                await self.wait_for_disk(error)
+            else:
+                if self.blocked_by:
+                    self.disk_works()
 
     async def _write_long(self) -> None:
         """Write the long blobs in a thread. They stay in the batch until they are whole."""
@@ -80,7 +90,7 @@ class Batch:
                     with self._storage.watched():
                         await trio.to_thread.run_sync(self._dir.save_blob, blob.name, blob.data)
                 except WorldError as error:
-                    await self._refused(error)
+                    await self.wait_for_disk(error)
                 else:
                     del self._long[0]
 
@@ -95,31 +105,74 @@ class Batch:
             with self._storage.watched():
                 for blob in self._blobs:
                     self._dir.save_blob(blob.name, blob.data)
-        self._sink.record(self._items)
+        self._record(self._items)
         self._items, self.stderr_lines = [], 0
         self._blobs = []
 
-    async def surely(self, action: Callable[[], T]) -> T:
-        """Run the action. Wait and repeat it while the disk refuses."""
+    async def with_retry(self, action: Callable[[], T]) -> T:
+        """Call `action` and return its result. While the disk refuses, wait and try again."""
         while True:
             try:
                 done = action()
             except WorldError as error:
-                await self._refused(error)
+                await self.wait_for_disk(error)
             else:
-                if self._blocked_by:
-                    self.blocked("journal", False)
+                self.disk_works()
                 return done
 
-    async def _refused(self, error: WorldError) -> None:
-        if not self._blocked_by:
+    async def wait_for_disk(self, error: WorldError) -> None:
+        """Note that the disk refused, and wait until the next try."""
+        if not self.blocked_by:
             _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
-        self.blocked("journal", True)
+        self.set_blocked("journal", True)
         await trio.sleep(STORAGE_RETRY_S)
 
-    def blocked(self, by: str, blocked: bool) -> None:
+    def disk_works(self) -> None:
+        """Note that the disk took a write, or gave a read."""
+        if self.blocked_by:
+            self.set_blocked("journal", False)
+
+    def set_blocked(self, by: str, blocked: bool) -> None:
         """Record that the disk refuses the journal or the keeper's spool, or that it takes them again."""
-        was = bool(self._blocked_by)
-        (self._blocked_by.add if blocked else self._blocked_by.discard)(by)
-        if bool(self._blocked_by) != was:
+        was = bool(self.blocked_by)
+        (self.blocked_by.add if blocked else self.blocked_by.discard)(by)
+        if bool(self.blocked_by) != was:
             self._on_blocked(not was)
+
+
+class UnparsedLines:
+    """Unparsed lines of one turn. Beyond `limit`, consecutive lines share one event, which counts them.
+
+    Lines that are decoded again after a restart are counted again, so the count is right without being stored. The place
+    of a shared event ends with its last line, so none of its lines gets an event again.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit  # the limit `unparsed_events`
+        self._seen = 0
+
+    def new_turn(self) -> None:
+        """Begin to count anew."""
+        self._seen = 0
+
+    def count(self, event: EventBase) -> None:
+        """Count the event of a line that is decoded."""
+        self._seen += type(event) is Unparsed
+
+    def join(self, item: Item, batch: Batch) -> bool:
+        """Join the item with the last one of the batch. Return False if it gets an event of its own."""
+        if self._seen <= self._limit + 1 or type(item.event) is not Unparsed:
+            return False  # the first line beyond the limit begins the first shared event
+        return batch.join_unparsed(item)
+
+
+def _joined(first: Item, then: Item) -> Item | None:
+    """Return two unparsed lines as one item, or None if they are no neighbours of one kind."""
+    one, two, begin, end = first.event, then.event, first.src, then.src
+    if type(one) is not Unparsed or type(two) is not Unparsed or begin is None or end is None:
+        return None
+    if (first.turn_id, begin.run, begin.spool) != (then.turn_id, end.run, end.spool):
+        return None
+    blob = raw_name(end.run, end.spool, Line(begin.start, end.end, b""))
+    whole = replace(one, bytes=one.bytes + two.bytes, lines=(one.lines or 1) + 1, blob=blob)
+    return replace(first, event=whole, src=replace(end, start=begin.start))

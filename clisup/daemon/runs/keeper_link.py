@@ -6,8 +6,8 @@ A keeper that cannot be reached is starting, busy, gone with an exit record, or 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import structlog
 import trio
@@ -17,7 +17,7 @@ from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
-from clisup.host.failpoints import failpoint
+from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.locks import FileLock, lock_holder
 from clisup.host.process.keepers import KeeperConnection
 from clisup.host.process.tree import sweep
@@ -25,7 +25,7 @@ from clisup.model.verdict import ExitRecord, exit_from_file
 from clisup.policy.watchdog import Ladder
 from clisup.store.session_dir import RunDir
 
-__all__ = ["END_SLOT", "KeeperLink", "KeeperLinkOwner", "stdin_id"]
+__all__ = ["END_SLOT", "KeeperLink", "stdin_id"]
 
 RECONNECT_S = 0.05
 LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end hangs
@@ -52,37 +52,33 @@ def _number_of(message: tuple[int, str | None]) -> int:
     return message[0]
 
 
-class KeeperLinkOwner(Protocol):
-    """Receiver of the keeper's reports. No method may block, except on a disk that refuses writes."""
-
-    def grew(self) -> None:
-        """Look for new bytes in the spools, or an exit."""
-
-    async def take(self, out_size: int, err_size: int) -> None:
-        """Read new bytes up to these sizes of the spools."""
-
-    def spool_blocked(self, blocked: bool) -> None:
-        """Note that the keeper cannot write, or can again."""
-
-    def rearm(self) -> None:
-        """Look at the deadlines again: one may have come nearer."""
-
-    def heard(self, number: int) -> None:
-        """Note that the CLI's stdin has every message up to this id."""
-
-
 class KeeperLink:
     """Link to the keeper of one run. `exited` is set once, and all output of the CLI is then in the spools."""
 
     def __init__(
-        self, owner: KeeperLinkOwner, run_dir: RunDir, session_id: str, run: int, storage: Storage, own: set[int],
+        self,
+        run_dir: RunDir,
+        session_id: str,
+        run: int,
+        storage: Storage,
+        own: set[int],
         orphans: Orphans | None = None,
-    ) -> None:  # fmt: skip
+        *,
+        on_output: Callable[[int, int], Awaitable[None]],
+        on_change: Callable[[], None],
+        on_connected: Callable[[], None],
+        on_blocked: Callable[[bool], None],
+        on_acknowledged: Callable[[int], None],
+    ) -> None:
         """Prepare the link; `listen` connects.
 
+        `on_output` reads new bytes up to these sizes of the spools. `on_change` looks for new bytes and an exit.
+        `on_connected` looks at the deadlines again. `on_blocked` notes whether the keeper cannot write.
+        `on_acknowledged` gets the id up to which the CLI's stdin has every message. Only `on_output` may wait.
         `own` gets the pids of keeper and CLI while the run is followed. `orphans` ends what a killed keeper leaves.
         """
-        self._owner = owner
+        self._on_output, self._on_change, self._on_connected = on_output, on_change, on_connected
+        self._on_blocked, self._on_acknowledged = on_blocked, on_acknowledged
         self._dir = run_dir
         self._session_id = session_id
         self._run = run
@@ -171,7 +167,7 @@ class KeeperLink:
     def _acknowledged(self, number: int) -> None:
         while self._messages and self._messages[0][0] <= number:
             self._messages.pop(0)
-        self._owner.heard(number)
+        self._on_acknowledged(number)
 
     async def _refused(self, number: int, error: str) -> None:
         """Send again later if the keeper's queue is full. A CLI that closed its stdin or exited never takes a message."""
@@ -216,13 +212,13 @@ class KeeperLink:
         self._end_sent = False
         self._end_at = now + after_s
         self._hung_at = now + after_s + sum(grace for _, grace in ladder) + self._slack_s
-        self._owner.rearm()
+        self._on_connected()
 
     def withdraw_order(self) -> None:
         """Drop an order that was not sent, because the CLI did in time what it was asked for."""
         if self._end_order is not None and not self._end_sent and not self.order_is_due:
             self._end_order = self._end_at = self._hung_at = None
-            self._owner.rearm()
+            self._on_connected()
 
     @property
     def send_end_at(self) -> float | None:
@@ -275,9 +271,9 @@ class KeeperLink:
         self._sent_to = 0
         self._greeted.set()
         self._news.set()
-        self._owner.rearm()
+        self._on_connected()
         self._set_blocked(bool(hello.get("blocked")))
-        self._owner.grew()
+        self._on_change()
 
     async def aclose(self) -> None:
         """Close the connection. A keeper whose run is over waits for this before it exits."""
@@ -286,18 +282,21 @@ class KeeperLink:
             await connection.aclose()
 
     async def _handle(self, message: dict[str, Any]) -> None:
-        failpoint("keeper.push")
+        if ARMED:
+            failpoint("keeper.push")
         if "ack" in message:
             self._acknowledged(int(message["ack"]))
         elif "nack" in message:
             await self._refused(int(message["nack"]), str(message.get("error")))
         match message.get("push"):
             case "grew":
-                await self._owner.take(int(message["out"]), int(message["err"]))
+                await self._on_output(int(message["out"]), int(message["err"]))
                 if self._connection is not None:
-                    failpoint("keeper.ack.before")
+                    if ARMED:
+                        failpoint("keeper.ack.before")
                     await self._connection.acknowledge_growth()
-                    failpoint("keeper.ack.after")
+                    if ARMED:
+                        failpoint("keeper.ack.after")
             case "blocked" | "unblocked" as push:
                 self._set_blocked(push == "blocked")
             case "exited":
@@ -310,14 +309,14 @@ class KeeperLink:
             self._hung_at = None if self._hung_at is None else self._hung_at + DISK_SLACK_S
         elif not blocked and not self.ending:
             self._slack_s = LADDER_SLACK_S
-        self._owner.spool_blocked(blocked)
+        self._on_blocked(blocked)
 
     def _set_exited(self, record: ExitRecord) -> None:
         self.exited = record
         self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
-        self._owner.grew()
+        self._on_change()
 
     # -- a keeper that cannot be reached
 

@@ -53,7 +53,7 @@ class ApprovalRequests:
         self._tracker.see(event)
         self._changed()
 
-    def is_news(self, event: EventBase) -> bool:
+    def is_new(self, event: EventBase) -> bool:
         """Tell whether to journal the event.
 
         A resolution is news only for an open approval. A request beyond the limit is no news: the run is being ended.

@@ -20,10 +20,9 @@ from clisup.backends.base import (
     Decoded,
     Decoder,
 )
-from clisup.daemon.runs.batch import Batch
+from clisup.daemon.runs.batch import Batch, UnparsedLines
 from clisup.daemon.runs.keeper_link import KeeperLink
-from clisup.daemon.runs.long_lines import readable
-from clisup.daemon.runs.pace import TimeSlice
+from clisup.daemon.runs.reader import SpoolLines, SpoolReader, readable
 from clisup.daemon.runs.requests import ApprovalRequests, has_approvals
 from clisup.daemon.runs.run_limits import RunLimits
 from clisup.daemon.runs.run_parts import (
@@ -33,14 +32,12 @@ from clisup.daemon.runs.run_parts import (
     RunSettings,
     RunSink,
 )
-from clisup.daemon.runs.spool_reader import Intake
-from clisup.daemon.runs.spool_stream import Stream
-from clisup.daemon.runs.stderr import Stderr
+from clisup.daemon.runs.stderr import StderrEvents
 from clisup.daemon.runs.stdin_messages import ControlRequests, StdinMessages
 from clisup.daemon.runs.termination import Termination
-from clisup.daemon.runs.unparsed import UnparsedLines
 from clisup.daemon.runs.watchdog import WatchdogTask
 from clisup.daemon.sessions.recorder import Item
+from clisup.host import clock
 from clisup.model.events import BackendStatus, EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
@@ -64,29 +61,32 @@ class Run:
     def __init__(
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
-        self._sink = sink
-        self._dir = run_dir
-        self._adapter = adapter
-        self._settings = settings
+        self._sink, self._dir, self._adapter, self._settings = sink, run_dir, adapter, settings
         self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        self._out = Stream(run_dir.out, sink.turn.begin["out"], settings.limits.line_bytes)
-        self._batch = Batch(sink, run_dir, settings.storage, self._blocked)
-        limits, begin = settings.limits, sink.turn.begin["err"]
-        self._err = Stderr(run_dir.err, begin, limits.line_bytes, run=settings.number, max_events=limits.stderr_events,
-                           redact=redact, batch=self._batch, turn=lambda: sink.turn)  # fmt: skip
-        self._decoded_to = self._sink.turn.begin["out"]
+        limits, begin = settings.limits, sink.turn.begin
+        self._out = SpoolLines(run_dir.out, begin["out"], limits.line_bytes)
+        self._err = SpoolLines(run_dir.err, begin["err"], limits.line_bytes)
+        self._batch = Batch(sink.record, run_dir, settings.storage, self._blocked)
+        self._stderr = StderrEvents(self._batch, lambda: sink.turn, redact, run=settings.number, path=run_dir.err,
+                                    limit=limits.stderr_events)  # fmt: skip
+        self._decoded_to = begin["out"]
         self._plain_bytes = min(limits.inline_bytes, limits.line_values)  # no payload is longer, and no values are more
         # Output up to the present size is decoded before anything is sent to the CLI.
-        behind = spool_size(run_dir.out)
-        self._intake = Intake(self, self._out, self._err, self._batch, settings.storage, settings.pace, behind=behind)
+        self._reader = SpoolReader(
+            self._out, self._err, self._stderr, self._batch, settings.storage, settings.read_turns,
+            take_bytes=self.take_bytes, caught_up=self._caught_up, behind=spool_size(run_dir.out),
+        )  # fmt: skip
+        self._keeper = KeeperLink(
+            run_dir, settings.session_id, settings.number, settings.storage, settings.own, settings.orphans,
+            on_output=self._reader.take, on_change=self.check_spools, on_connected=self._rearm,
+            on_blocked=self._spool_blocked, on_acknowledged=self._acknowledged,
+        )  # fmt: skip
         self._heartbeat = False  # the last read held nothing but heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
         self._limits = RunLimits(settings.limits, settings.request.native_session_id)
-        self._keeper = KeeperLink(self, run_dir, settings.session_id, settings.number, settings.storage, settings.own,
-                            settings.orphans)  # fmt: skip
         self._live = settings.request.live
         self._unseen = True  # the session has not been told of the turn's first frame
-        self._words: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
+        self._terminals: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
         self._waits = False  # the live process has reported the turn's end, which counts once the CLI is idle
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has dropped since it was idle
         self.used_before = self._decoded_to > 0  # an earlier turn has ended in this process
@@ -102,7 +102,7 @@ class Run:
         )  # fmt: skip
         self.watchdog = WatchdogTask(
             sink, self._keeper, self._termination, self.tracker, settings.timeouts, limits,
-            note=self.note, has_unread=self._has_unread, read=self.grew,
+            note=self.note, has_unread=self._has_unread, read=self.check_spools,
         )  # fmt: skip
         self.requests = ApprovalRequests(
             sink, self.tracker, self._keeper, lambda: self._decoder, self.watchdog.phase_changed, limits.open_approvals
@@ -144,7 +144,7 @@ class Run:
     async def drive(self, *tasks: Callable[[Run], Awaitable[None]]) -> ExitRecord:
         """Follow the run until it has ended and all its output is journaled. `tasks` run beside it, until then."""
         self._termination.resume()
-        await self._batch.surely(self._stdin.repeat)
+        await self._batch.with_retry(self._stdin.repeat)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keeper.listen)
@@ -220,28 +220,25 @@ class Run:
 
     # -- messages of the keeper --------------------------------------------------------------------------------------
 
-    def grew(self) -> None:
-        """There may be something to read."""
-        self._intake.grew()
+    def check_spools(self) -> None:
+        """Look for new output, and for the exit."""
+        self._reader.check_both()
 
-    async def take(self, out_size: int, err_size: int) -> None:
-        """There is something to read."""
-        await self._intake.take(out_size, err_size)
-
-    def rearm(self) -> None:
-        """Let the watchdog check its deadlines."""
+    def _rearm(self) -> None:
         self.watchdog.rearm()
 
-    def heard(self, number: int) -> None:
-        """Note that the CLI's stdin has every message up to this id."""
+    def _spool_blocked(self, blocked: bool) -> None:
+        self._batch.set_blocked("spool", blocked)
+
+    def _acknowledged(self, number: int) -> None:
         self._stdin.acknowledged(number)
 
-    def _has_unread(self) -> bool:
-        return self._out.waits or spool_size(self._dir.out) > self._out.reader.offset
+    def _caught_up(self) -> None:
+        """Begin to send: all earlier output is decoded, so the replies to it are queued in their places."""
+        self._keeper.in_order()
 
-    def spool_blocked(self, blocked: bool) -> None:
-        """Note that the keeper's disk is full, or no longer."""
-        self._batch.blocked("spool", blocked)
+    def _has_unread(self) -> bool:
+        return bool(self._out.waiting) or spool_size(self._dir.out) > self._out.offset
 
     def _blocked(self, blocked: bool) -> None:
         """Stop the CLI's timers while the keeper or the journal cannot write."""
@@ -252,52 +249,49 @@ class Run:
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        """Take both spools to their ends, until the run has ended; then what had no newline."""
-        await self._intake.pump(lambda: self._keeper.exited is not None)
+        """Read both spools to their ends until the run has ended. Then take last lines without a newline."""
+        await self._reader.pump(lambda: self._keeper.exited is not None)
         if (line := self._out.framer.close()) is not None:
             await self._take_out(await readable(line, self._decoder, self._settings.limits))
-        self._err.finish()
+        if (line := self._err.framer.close()) is not None:
+            self._stderr.take(line)
         await self._batch.store()
 
-    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
-        """Cut the data and take lines until the step is over. `data` is empty while lines wait."""
+    async def take_bytes(self, data: bytes, until: float) -> None:
+        """Cut the data and take lines until that time. `data` is empty while lines wait."""
         out = self._out
         if data:
             out.cut(data)
-        self._heartbeat = out.waits and not out.framer.pending
-        while out.waits:
-            chunk = self._decoder.decode_chunk(out.chunk(self._plain_bytes) if self._is_midway else ())
+        self._heartbeat = bool(out.waiting) and not out.framer.pending
+        while out.waiting:
+            turn = self._sink.turn
+            chunk = self._decoder.decode_chunk(out.chunk(self._plain_bytes) if self._is_midway(turn) else ())
             if chunk.told:
-                self._take_told(chunk.told)
-                out.passed(len(chunk.told))
+                self._take_plain(chunk.told, turn)
+                for _ in chunk.told:
+                    out.waiting.popleft()
             if chunk.line is not None and chunk.decoded is not None:
                 await self._take_line(chunk.line, chunk.decoded)
-                out.passed(1)
+                out.waiting.popleft()
             elif not chunk.told:
-                await self._take_out(await readable(out.next(), self._decoder, self._settings.limits))
-                out.passed(1)
-            if step.is_over:
+                await self._take_out(await readable(out.waiting[0], self._decoder, self._settings.limits))
+                out.waiting.popleft()
+            if clock.monotonic() >= until:
                 break
         self.watchdog.alive(heartbeat=self._heartbeat)
 
-    def caught_up(self) -> None:
-        """All that was there at the start is decoded, so the replies to it are in their places, and talking may begin."""
-        self._keeper.in_order()
-
-    @property
-    def _is_midway(self) -> bool:
+    def _is_midway(self, turn: Turn) -> bool:
         """Tell whether a line may need no decision: the turn has spoken and has not ended.
 
         The turn's first frame changes the session's state. A live process may begin a turn by itself, or wait for the end.
         """
         if self._unseen or not self.spoke or self._waits or self.terminal is not None:
             return False
-        turn = self._sink.turn
         return not self._live or bool(turn.id and not turn.ending)
 
-    def _take_told(self, told: Sequence[tuple[Line, Sequence[EventBase]]]) -> None:
+    def _take_plain(self, told: Sequence[tuple[Line, Sequence[EventBase]]], turn: Turn) -> None:
         """Journal the events of lines that need no decision."""
-        turn, run, items = self._sink.turn, self._settings.number, []
+        run, items = self._settings.number, []
         known = turn.has_journaled("out", told[0][0].start + 1)
         see, sample = self.tracker.see, self._settings.frames.see
         for line, events in told:
@@ -331,9 +325,9 @@ class Run:
         self._controls.answered(decoded.answers)
         self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
         if asked := has_approvals(decoded.events):
-            await self._batch.store()  # what is open is known by the journal
+            await self._batch.store()  # the journal tells which approvals are open
         for k, event in enumerate(decoded.events):
-            if self.requests.is_news(event):
+            if self.requests.is_new(event):
                 self._take_event(event, line, k)
         if asked:
             await self._batch.store()
@@ -341,7 +335,7 @@ class Run:
         self.spoke = self.spoke or bool(decoded.events)
         self.tracker.background = self._decoder.background
         if decoded.terminal is not None:
-            await self._last_word(decoded.terminal, line)
+            await self._take_terminal(decoded.terminal, line)
         if self._live:
             await self._note_idle(line)
         self.watchdog.phase_changed()
@@ -358,8 +352,8 @@ class Run:
         idle = self._decoder.idle
         self._given_up |= self._decoder.given_up
         if idle and self._waits:
-            if self._sink.turn.ending:  # what it has said is no answer to its background work, which was stopped
-                self._words.append(replace(self._words.pop(), is_error=True, interrupted=True, text=""))
+            if self._sink.turn.ending:  # the background work was stopped, so the CLI's words are no answer to it
+                self._terminals.append(replace(self._terminals.pop(), is_error=True, interrupted=True, text=""))
             await self._end_turn(self._place(line, after=True))
         if idle and not self._sink.turn.id:
             for item in self._sink.idle(self._given_up):
@@ -375,7 +369,7 @@ class Run:
         if not self._sink.turn.has_journaled("out", line.end, k):
             src = Source(self._settings.number, "out", line.start, line.end, k)
             item = Item(event, self._sink.turn.id, src=src)
-            if not self._unparsed.fold(item, self._batch):
+            if not self._unparsed.join(item, self._batch):
                 limit = self._settings.limits.inline_bytes
                 small, blobs = spill(event, run=src.run, spool="out", line=line, k=k, limit=limit)
                 self._batch.add(replace(item, event=small) if small is not event else item, blobs)
@@ -407,19 +401,19 @@ class Run:
         self._new_turn(seen=False)
         return True
 
-    async def _last_word(self, terminal: Terminal, line: Line) -> None:
-        """The CLI's last word on a turn, for all that is known now."""
+    async def _take_terminal(self, terminal: Terminal, line: Line) -> None:
+        """Take a terminal frame: as far as the daemon knows now, the turn ends with it."""
         turn = self._sink.turn
         if not self._live:
-            self._words.append(terminal)
-            self.terminal = sum_of(self._words)
+            self._terminals.append(terminal)
+            self.terminal = sum_of(self._terminals)
             self.tracker.finish()
             return
         if not turn.id:
             return
-        self._words.append(terminal)
-        if turn.origin == "prompt" and all(word.follow_up for word in self._words):
-            # It had begun a follow-up of its own in the very moment in which it was handed a prompt, which comes next.
+        self._terminals.append(terminal)
+        if turn.origin == "prompt" and all(terminal.follow_up for terminal in self._terminals):
+            # The CLI began a follow-up of its own just before the prompt reached it. The prompt's turn comes next.
             if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
         elif self._decoder.ends_when_idle:
@@ -430,9 +424,9 @@ class Run:
     async def _end_turn(self, place: SpoolPlace) -> None:
         """Journal the end of a turn of a live process, which rests from here on."""
         await self._batch.store()
-        whole = sum_of(self._words)
-        self._words, self._waits = [], False
-        for item in await self._batch.surely(lambda: self._sink.end_turn(whole, place, self._decoder.background)):
+        whole = sum_of(self._terminals)
+        self._terminals, self._waits = [], False
+        for item in await self._batch.with_retry(lambda: self._sink.end_turn(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()
         self._termination.turn_ended()
@@ -447,7 +441,7 @@ class Run:
         return {"out": out, "err": self._err.place}
 
     def _new_turn(self, *, seen: bool) -> None:
-        """Another turn, or the rest after one, begins: its own decoder, its own time."""
+        """Begin another turn, or the rest after one, with its own decoder and its own time."""
         if not seen:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
@@ -468,4 +462,4 @@ class Run:
     def note(self, event: EventBase, memo: TurnState | None = None) -> None:
         """Journal an event of the daemon with the next batch. It waits while the disk is full, as all events do."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
-        self._intake.wake()
+        self._reader.wake()

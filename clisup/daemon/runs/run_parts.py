@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import trio
 from msgspec import Struct, field
 
 from clisup.backends.base import Background, Carried, LaunchRequest
 from clisup.config.model import LimitsConfig
 from clisup.daemon.runs.orphans import Orphans
-from clisup.daemon.runs.pace import Pace
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import Storage
 from clisup.model.events import ApprovalRequested, Notice
@@ -30,9 +30,9 @@ FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI
 
 
 class RunSettings(Struct, frozen=True):
-    """Settings of a run, from its session and backend. `own` and `pace` belong to all runs of the daemon.
+    """Settings of a run, from its session and backend. All runs of the daemon share `own` and `read_turns`.
 
-    `own` are the pids of the connected keepers and their CLIs.
+    `own` are the pids of the connected keepers and their CLIs. Runs with more to read take turns by `read_turns`.
     """
 
     session_id: str
@@ -44,7 +44,7 @@ class RunSettings(Struct, frozen=True):
     frames: FrameSample
     own: set[int] = field(default_factory=set)
     orphans: Orphans | None = None
-    pace: Pace = field(default_factory=Pace)
+    read_turns: trio.Lock = field(default_factory=trio.Lock)
 
 
 class RunSink(Protocol):

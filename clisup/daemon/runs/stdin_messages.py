@@ -52,18 +52,18 @@ class StdinMessages:
         Return False if the run has ended or `ready` refuses at the last moment.
         """
         token = uuid.uuid4().hex
-        await self._batch.surely(lambda: self._dir.save_said(token, text))
+        await self._batch.with_retry(lambda: self._dir.save_message(token, text))
         while True:
             await self._keeper.ready()
             await self._batch.store()
             try:
                 sent = self._send_now(text, token, item, ready)
-            except WorldError:  # nothing was journaled; the next `surely` waits for the disk
+            except WorldError:  # nothing was journaled; the next `with_retry` waits for the disk
                 await trio.sleep(STORAGE_RETRY_S)
-                await self._batch.surely(lambda: self._dir.save_said(token, text))
+                await self._batch.with_retry(lambda: self._dir.save_message(token, text))
                 continue
             if not sent:
-                self._dir.drop_said(token)
+                self._dir.drop_message(token)
             return sent
 
     def _send_now(self, text: str, token: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
@@ -81,7 +81,7 @@ class StdinMessages:
     def repeat(self) -> None:
         """Send the messages of an earlier daemon again. The keeper knows which of them the CLI has had."""
         for number, token in self._sink.turn.says:
-            if (text := self._dir.load_said(token)) is not None:
+            if (text := self._dir.load_message(token)) is not None:
                 self._keeper.say(number, text)
 
     def acknowledged(self, number: int) -> None:
@@ -89,7 +89,7 @@ class StdinMessages:
         self._acknowledged = max(self._acknowledged, number)
         for sent, token in self._sink.turn.says:
             if sent <= number:
-                self._dir.drop_said(token)
+                self._dir.drop_message(token)
 
 
 class _OpenRequest:

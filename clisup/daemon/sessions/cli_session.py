@@ -117,7 +117,7 @@ class CliSession:
         now = await trio.to_thread.run_sync(transcript_mark, self.pattern())
         if (words := _difference(known, now)) is not None:
             message = f"somebody else wrote to the CLI's transcript since the last run: {words}"
-            await context.recorder.record_surely(
+            await context.recorder.record_with_retry(
                 lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)]
             )
 

@@ -120,7 +120,7 @@ class LiveRun(TurnRecorder):
                 return
             await end_run(context.dir.run(turn.run))
             gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id)
-            await context.recorder.record_surely(lambda: self._approvals.closed_with(gone))
+            await context.recorder.record_with_retry(lambda: self._approvals.closed_with(gone))
             if turn.id:
                 await self._ends.give_up(error)
             await self._steering.process_gone()

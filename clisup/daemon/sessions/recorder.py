@@ -1,4 +1,4 @@
-"""A session's one way to its journal: every event gets its seq and its bytes here, is stored, folded, and then announced."""
+"""Recorder of a session: it gives each event its seq and its bytes, stores, folds and then announces the event."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = ["Item", "Recorder", "Watcher", "Watchers"]
 _LOOKED_AT = FOLDED | COUNTED.keys() | SPENDING
 
 NATIVE_TRIES = 20
-"""To read a line of a spool, in 5 s: one that lies on a bad sector must not hold up its follower for good."""
+"""Tries to read a line of a spool, in 5 s. A line on a bad sector must not stop its follower."""
 TOLD_AT_ONCE = 32
-"""Followers that get an event in the step that journals it; more of them have their own turn, so that others have theirs."""
+"""Most followers that get an event in the step that journals it. Further followers get their own turn of the event loop."""
 _RENEWED = Notice(
     code="journal_renewed",
-    message="the journal could not be synced: its state is written anew; events of before may not survive a power loss",
+    message="the journal could not be synced: a new segment begins with its state; earlier events may not survive a power loss",
 )
 
 
 class Item(Struct, frozen=True, gc=False):
-    """An event to be journaled: of the CLI where it has a `src`, the daemon's own where it has none.
+    """Event for the journal. An event of the CLI has a `src`, an event of the daemon has none.
 
-    `turn_id` may be that of what a live process does between two turns, which is empty: such an event has no turn.
+    `turn_id` is empty for events of a live process between two turns.
     """
 
     event: EventBase
@@ -54,21 +54,22 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Watcher(Protocol):
-    """Who is told that a session has news. It may not block."""
+    """Follower of sessions. `stir` says that a session has new events. No method may block."""
 
     def stir(self, recorder: Recorder, *, at_once: bool = True) -> None: ...
     def forget(self, session_id: str) -> None: ...
 
 
 Watchers = dict[Watcher, None]
-"""In the order in which they came. Of a session that nobody follows an empty set would take 0.2 KB."""
+"""Followers in the order in which they came."""
 
 
 class Recorder:
-    """Journal first, then everybody else. Not to be called from two tasks in one breath: nothing here awaits.
+    """Recorder of one session. The journal gets each event first, then its followers.
 
-    `watchers` follow this session, `everywhere` are those that follow all of them. `at_ends` are the daemon's own, told of
-    ended turns alone: they are no followers, for nobody is behind them who could answer an approval.
+    `watchers` follow this session, `everywhere` follow all sessions. `at_ends` are the daemon's own and get ended turns
+    only. They do not count as followers, because they cannot answer an approval. `on_recorded` logs the journaled
+    items, after their fold.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class Recorder:
         self._store = store
         self._storage = storage
         self._max_keys = max_keys
-        self._syncing: trio.Lock | None = None  # these two are made when they are needed: most sessions are idle
-        self._news: trio.Event | None = None
+        self._syncing = trio.Lock()
+        self.news = trio.Event()
+        """Set once, with the next events. Take the event, read the journal to its end, then wait for the event."""
         self._everywhere = everywhere
         self._at_ends = at_ends
         self.meter = meter or Meter(Metrics(), "")
-        # For the log: told once of what was journaled, after its fold.
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: Watchers = {}
         self.ledger = Ledger()
@@ -111,7 +112,7 @@ class Recorder:
             raise
 
     def _recall_spending(self, from_seq: int) -> None:
-        """What the running turn was told to have used, beyond what the last segment's snapshot has of it."""
+        """Add what the running turn has used since the last segment's snapshot."""
         reader = self._store.reader(from_seq - 1)
         try:
             while events := reader.read():
@@ -122,7 +123,7 @@ class Recorder:
             reader.close()
 
     def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
-        """Other settings, from the next event on."""
+        """Use other settings from the next event on."""
         self._max_keys = max_keys
         self._store.renew(segment_bytes=segment_bytes, durable=durable)
 
@@ -136,42 +137,48 @@ class Recorder:
 
     def record(self, items: Sequence[Item]) -> int:
         """Journal all items or none, and return the seq of the last. Raises `WorldError(storage_failed)`."""
-        with self._storage.watched():
-            return self._record(items)
-
-    def _record(self, items: Sequence[Item]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
-        events, lines = self._encode(items, first, ts)
-        size = sum(map(len, lines))
-        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
-        self._store.append(lines, len(lines), snapshot)
-        self.meter.stored(len(lines), [item.src for item in items].count(None), size)
-        if self.followers:
-            self.recent.add(first, events, size)
-        elif self.recent.size:
-            self.recent.clear()  # it must have no hole
-        self._fold_all(items, first, ts)
-        self.on_recorded([item for item in items if type(item.event) is not ContentDelta])
-        self._announce()
-        return first + len(lines) - 1
-
-    def _encode(self, items: Sequence[Item], first: int, ts: str) -> tuple[list[bytes], list[bytes]]:
-        """Return the envelopes, and the journal's lines with them."""
         envelopes = Envelopes(self.session_id, ts)
         events: list[bytes] = []
         lines: list[bytes] = []
+        own = 0  # events of the daemon
+        logged: list[Item] = []
         for seq, item in enumerate(items, first):
             source = "daemon" if item.src is None else "backend"
+            own += item.src is None
             event = envelopes.encode(item.event, seq, item.turn_id or None, source)
             events.append(event)
             lines.append(encode_line(event, src=item.src, memo=item.memo))
-        return events, lines
+            if type(item.event) is not ContentDelta:
+                logged.append(item)
+        size = sum(map(len, lines))
+        try:
+            snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
+            self._store.append(lines, len(lines), snapshot)
+        except WorldError as error:
+            self._storage.refused(error)
+            raise
+        self.meter.stored(len(lines), own, size)
+        if self.watchers or self._everywhere:
+            self.recent.add(first, events, size)
+        elif self.recent.size:
+            self.recent.clear()  # the cache must have no gap
+        self._fold_all(items, first, ts)
+        if logged:
+            self.on_recorded(logged)
+        for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
+            watcher.stir(self, at_once=number < TOLD_AT_ONCE)
+        self.news.set()
+        self.news = trio.Event()
+        return first + len(lines) - 1
 
-    async def record_surely(self, make: Callable[[], list[Item]]) -> None:
-        """Journal what must not be left out. While the disk refuses, it waits and tries again, with what `make` gives by then:
-        it may be nothing any more."""
-        await self._storage.with_retry(lambda: self._record(items) if (items := make()) else None)
+    async def record_with_retry(self, make: Callable[[], list[Item]]) -> None:
+        """Journal the items that `make` returns. While the disk refuses, wait, call `make` again and try again.
+
+        `make` may return nothing by then.
+        """
+        await self._storage.with_retry(lambda: self.record(items) if (items := make()) else None)
 
     def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
         """Fold the items into the ledger. Of events that the ledger does not read, it gets the last place alone."""
@@ -211,35 +218,22 @@ class Recorder:
             for watcher in self._at_ends:
                 watcher.stir(self)
 
-    def _announce(self) -> None:
-        for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
-            watcher.stir(self, at_once=number < TOLD_AT_ONCE)
-        self.wake()
-
     def wake(self) -> None:
-        """Let everybody look again who waits for `news`."""
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+        """Let all tasks that wait for `news` check again."""
+        self.news.set()
+        self.news = trio.Event()
 
     @property
     def followers(self) -> int:
-        """How many subscriptions see this session."""
+        """Return the number of subscriptions that see this session."""
         return len(self.watchers) + len(self._everywhere)
 
-    @property
-    def news(self) -> trio.Event:
-        """Set once, with the next events: take it, read the journal to its end, then wait for it."""
-        if self._news is None:
-            self._news = trio.Event()
-        return self._news
-
     def reader(self, after_seq: int) -> JournalReader:
-        """A reader of the events above `after_seq`."""
+        """Return a reader of the events above `after_seq`."""
         return self._store.reader(after_seq)
 
     def event(self, seq: int) -> dict[str, Any] | None:
-        """One stored event; None where it was removed, or is damaged. Raises `WorldError(storage_failed)`."""
+        """Return one stored event, or None if it was removed or is damaged. Raises `WorldError(storage_failed)`."""
         reader = self.reader(seq - 1)
         try:
             events = reader.read()
@@ -248,15 +242,15 @@ class Recorder:
         return dict(json.loads(events[0].event)) if events and events[0].seq == seq else None
 
     def release(self, upto: int) -> list[str]:
-        """Give up the stored events up to `upto`, by whole segments; the files to unlink. Raises `WorldError(storage_failed)`."""
+        """Drop whole segments of events up to `upto`, and return the files to unlink. Raises `WorldError(storage_failed)`."""
         return self._store.release(upto, self.ledger.snapshot())
 
     async def read(self, reader: JournalReader) -> list[StoredEvent]:
-        """What the reader gives next. While the disk cannot be read, it waits and tries again."""
+        """Return the reader's next events. While the disk cannot be read, wait and try again."""
         return await self._storage.with_retry(reader.read)
 
     async def native(self, stored: StoredEvent) -> bytes:
-        """The event with the CLI's own line. While that cannot be read, it waits and tries again; for a while, then it goes without."""
+        """Return the event with the CLI's own line. If the line cannot be read for a while, return the event alone."""
         for _ in range(NATIVE_TRIES):
             try:
                 with self._storage.watched():
@@ -266,12 +260,12 @@ class Recorder:
         return stored.event
 
     async def sync(self, then: Callable[[], None] | None = None) -> None:
-        """Make what was recorded survive a power loss; only where the daemon stops it raises `WorldError(storage_failed)`.
+        """Make the recorded events survive a power loss. Raises `WorldError(storage_failed)` only while the daemon stops.
 
-        `then` is done in the same thread: beside somebody's sync, to unlink a file can take as long as that.
+        `then` runs in the same thread, because to unlink a file can take as long as a sync at the same time.
 
-        The kernel gives up what it could not sync. So after a failure the next event begins a new segment, whose snapshot
-        holds what the old one should have: prompts, keys, ends.
+        The kernel drops pages that it could not sync. After a failure the next event therefore begins a new segment. Its
+        snapshot holds everything that the old segment should hold: prompts, keys, ends.
         """
         while True:
             try:
@@ -281,18 +275,17 @@ class Recorder:
                 if self._storage.stopping:
                     raise
             await self._storage.recovered()
-            await self.record_surely(lambda: [Item(_RENEWED)])
+            await self.record_with_retry(lambda: [Item(_RENEWED)])
 
     async def _sync(self, then: Callable[[], None] | None) -> None:
-        if self._syncing is None:
-            self._syncing = trio.Lock()
-        async with self._syncing:  # who comes second must not return before what the first one has taken is on disk
+        async with self._syncing:  # a second caller must not return before the events of the first are on disk
             with self._storage.watched(), trio.CancelScope(shield=True):
                 began = clock.monotonic()
                 await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)
                 self.meter.metrics.observe("clisup_journal_sync_duration_seconds", clock.monotonic() - began)
 
     def close(self) -> None:
+        """Close the files."""
         self._store.close()
         self.recent.clear()
 

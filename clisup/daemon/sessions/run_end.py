@@ -75,7 +75,7 @@ class RunCloser:
         if not turn.process_exited:
             mark = await trio.to_thread.run_sync(self._cli.mark)
             item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
-            await context.recorder.record_surely(lambda: self._approvals.closed_with(item))
+            await context.recorder.record_with_retry(lambda: self._approvals.closed_with(item))
         self._approvals.refuse_answers()
         if not turn.id:
             return None
@@ -101,7 +101,7 @@ class RunCloser:
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
         if correction is not None:
-            await context.recorder.record_surely(lambda: [Item(_CORRECTIONS[correction], turn.id)])
+            await context.recorder.record_with_retry(lambda: [Item(_CORRECTIONS[correction], turn.id)])
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
             evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
@@ -111,7 +111,7 @@ class RunCloser:
             TurnState(native_lost=True) if lost else TurnState()
         )
         failpoint("end.before")
-        await context.recorder.record_surely(lambda: [self._ends.completion(done, memo)])
+        await context.recorder.record_with_retry(lambda: [self._ends.completion(done, memo)])
         failpoint("end.after")
         return None
 

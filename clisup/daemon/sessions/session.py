@@ -401,7 +401,7 @@ class Session:
         if self.live is not None:
             await self.live.retire("client")
             return
-        await self.recorder.record_surely(lambda: [Item(Notice(code="closed", message="the session was closed"))])
+        await self.recorder.record_with_retry(lambda: [Item(Notice(code="closed", message="the session was closed"))])
         with suppress(WorldError):  # the daemon stops
             await self.context.sync()
         self.context.advance(Cause.CLOSE)

@@ -115,11 +115,11 @@ class Steering:
         await context.services.storage.with_retry(lambda: context.dir.save_prompt(turn_id, kept))
         position = len(context.ledger.queue) + 1
         event = PromptAccepted(key=steer.get("key"), delivery="queued", position=position, prompt_id=prompt_id)
-        await context.recorder.record_surely(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
+        await context.recorder.record_with_retry(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
         context.dir.drop_prompt(stored_name(prompt_id))
 
     async def _drop(self, prompt_ids: list[str], why: str) -> None:
-        await self._context.recorder.record_surely(lambda: [_dropped(prompt_ids, why)])
+        await self._context.recorder.record_with_retry(lambda: [_dropped(prompt_ids, why)])
 
     def forget_stored(self) -> None:
         """Remove the stored texts of closed steers."""

@@ -147,11 +147,13 @@ class TurnRunner:
             if prompt is not None and await self._storage.with_retry(lambda: self._never_ran(run_dir)):
                 text = "the daemon was gone before the CLI had been started: it is started now"
                 replaced = Item(Notice(code="run_replaced", message=text), turn.id)
-                await self._context.recorder.record_surely(lambda: [replaced])
+                await self._context.recorder.record_with_retry(lambda: [replaced])
                 await self._runs(turn, prompt)
                 return
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
-            await self._context.recorder.record_surely(lambda: [adopted])  # its CLI runs: a full disk must not end it
+            await self._context.recorder.record_with_retry(
+                lambda: [adopted]
+            )  # its CLI runs: a full disk must not end it
             if turn.live:
                 correction = await self._end_in(await self.adopt_live(turn), turn)
             else:
@@ -244,7 +246,7 @@ class TurnRunner:
             services.drift.sample(adapter.fields),
             services.own,
             services.orphans,
-            services.pace,
+            services.read_turns,
         )
         run = Run(sink, run_dir, adapter, settings, context.redact)
         if self._tools is not None:

@@ -73,7 +73,7 @@ class TurnEnds:
     async def end(self, turn_id: str, done: TurnCompleted) -> None:
         """Journal the end of a turn that no run reports, after the ends of its open approvals."""
         completed = lambda: self._approvals.closed_with(self.completion(done, TurnState(), turn_id=turn_id))  # noqa: E731
-        await self._context.recorder.record_surely(completed)
+        await self._context.recorder.record_with_retry(completed)
         self._approvals.refuse_answers()
 
     async def end_queued(self, turn: Turn, done: TurnCompleted) -> None:
@@ -87,7 +87,7 @@ class TurnEnds:
                 else []
             )
 
-        await context.recorder.record_surely(items)
+        await context.recorder.record_with_retry(items)
         context.dir.drop_prompt(turn.id)
 
     # -- faults of the daemon ----------------------------------------------------------------------------------------

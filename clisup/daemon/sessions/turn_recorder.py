@@ -1,4 +1,4 @@
-"""Records the events of a run: into the journal of its session, under the turn that they belong to."""
+"""Recorder of the events of a run, under the turn to which they belong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class TurnRecorder:
     @property
     def turn(self) -> Turn:
         """Return the running turn. Between two turns of a live process it has no id."""
-        turn = self._context.ledger.active_turn
+        ledger = self._context.recorder.ledger
+        turn = ledger.current or ledger.resting
         assert turn is not None, "a run belongs to a turn, or waits for one"
         return turn
 
@@ -52,7 +53,10 @@ class TurnRecorder:
     def record(self, items: Sequence[Item]) -> int:
         """Journal the items. Raises `WorldError(storage_failed)`."""
         context = self._context
-        self._ends.observe([item.event for item in items if type(item.event) is not ContentDelta])
+        others = [item.event for item in items if type(item.event) is not ContentDelta]
+        if not others:
+            return context.recorder.record(items)
+        self._ends.observe(others)
         seq = context.recorder.record(items)
         context.services.opened.add(context.id, context.native_id)  # the CLI may have reported its native id
         return seq

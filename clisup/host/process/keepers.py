@@ -308,7 +308,8 @@ class KeeperConnection:
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             if not chunk or len(self._rest) > MESSAGE_MAX:
                 return None
-            self._received.extend(msgspec.json.decode(line) for line in lines)
+            for line in lines:
+                self._received.append(msgspec.json.decode(line))
         return self._received.popleft()
 
     async def aclose(self) -> None:

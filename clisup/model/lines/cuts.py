@@ -1,4 +1,4 @@
-"""Middles that were cut out of the strings of one line, by the marks that stand in their places."""
+"""Middles of long strings, cut out of one line. A mark stands in the place of each middle."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ import msgspec
 
 __all__ = ["CLOSE", "NO_CUTS", "OPEN", "Cuts", "LongText", "Middle", "is_marked", "marks_in"]
 
-OPEN, CLOSE = "\ufdd0", "\ufdd1"  # no characters: they are there for the use inside of programs
-_MARK = re.compile(
-    f"{OPEN}[0-9]+-[0-9]+{CLOSE}"
-)  # the line's place, so that no text of another line holds it, and a number
+OPEN, CLOSE = "\ufdd0", "\ufdd1"  # noncharacters, reserved for use inside of programs
+# A mark holds the line's offset and a number, so no text of another line holds the same mark.
+_MARK = re.compile(f"{OPEN}[0-9]+-[0-9]+{CLOSE}")
 _decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 
 
 class Middle(NamedTuple):
-    """The middle of a string, as JSON writes it: slices that can be read one by one. `chars` is how many characters it has."""
+    """Middle of a string in JSON, in slices that can be decoded one by one. `chars` is its number of characters."""
 
     slices: Sequence[bytes]
     chars: int
 
 
 class LongText:
-    """A text that is not in memory in one piece: iterate over its bytes in UTF-8, as often as need be."""
+    """Text that is not in memory in one piece. Iterate over its bytes in UTF-8, as often as needed."""
 
     __slots__ = ("_parts", "_quoted")
 
     def __init__(self, parts: Sequence[str | Middle], *, quoted: bool) -> None:
-        """`quoted`: the text is JSON, and the cuts are inside of strings in it."""
+        """Join parts. With `quoted`, the text is JSON and the cuts are inside of its strings."""
         self._parts = parts
         self._quoted = quoted
 
@@ -47,13 +46,13 @@ class LongText:
 
     def _utf8(self, data: bytes) -> bytes:
         if b"\\" not in data:
-            return data  # as JSON writes it is as it is
+            return data  # JSON without escapes is the text itself
         text = _decode_text(b'"' + data + b'"')
         return (json.dumps(text, ensure_ascii=False)[1:-1] if self._quoted else text).encode()
 
 
 class Cuts:
-    """What was cut out of one line, by its marks. The texts that a decoder made of the line hold these."""
+    """Middles of one line, by their marks. The texts that a decoder makes of the line hold the marks."""
 
     __slots__ = ("_cuts",)
 
@@ -61,11 +60,11 @@ class Cuts:
         self._cuts = cuts
 
     def length(self, text: str) -> int:
-        """Characters of the text with what was cut out of it."""
+        """Return the number of characters of the text with its middles."""
         return len(text) + sum(self._cuts[mark].chars - len(mark) for _, mark in self._marks(text))
 
     def whole(self, text: str, *, quoted: bool = False) -> LongText | None:
-        """The text with what was cut out of it, as it is or inside of JSON; None where nothing was."""
+        """Return the text with its middles, plain or inside of JSON. Return None if nothing was cut."""
         parts: list[str | Middle] = []
         at = 0
         for begin, mark in self._marks(text):
@@ -81,11 +80,12 @@ NO_CUTS = Cuts({})
 
 
 def is_marked(text: str) -> bool:
+    """Tell whether the text holds a character of a mark."""
     return OPEN in text or CLOSE in text
 
 
 def marks_in(text: str) -> Iterator[tuple[int, str]]:
-    """Each mark and its place. By `find`: a regular expression would take longer for the text than its decoder."""
+    """Yield each mark and its place. `find` is used because a regular expression takes longer than the decoder."""
     at = text.find(OPEN)
     while at >= 0:
         if mark := _MARK.match(text, at):

@@ -1,11 +1,12 @@
-"""Lines of megabytes, made short before they are decoded. Pure; each step is a bounded piece of work.
+"""Shortening of lines of megabytes before they are decoded. Pure; each step is a bounded piece of work.
 
-A decoder needs the head of a frame and its small fields; of a tool result of 5 MB it passes the text on, unread. So the
-middle of such a string is cut out, and a mark stands in its place: what is left is a line of some ten kilobytes, which is
-decoded as any other. The marks come out again where the events' payloads are moved to blobs (`clisup.policy.spill`): a string
-that was cut is longer than the inline limit, so every payload that it is part of is moved. Whole slices are cut, and each of
-them is proved to be the inside of a JSON string, so the short line is read as the long one would be. Where that cannot
-be proved, or the decoder might read what was cut, the line is decoded in one piece, as it came.
+A decoder needs the head of a frame and its small fields. The text of a tool result of 5 MB is passed on, unread. The
+middle of such a string is therefore cut out, and a mark takes its place. The rest is a line of some ten kilobytes, which
+is decoded as usual. When payloads of events are moved to blobs (`clisup.policy.spill`), the middles replace the marks
+again. A cut string is longer than the inline limit, so every payload with a mark is moved.
+
+Whole slices are cut, and each slice is proved to be the inside of a JSON string. The short line therefore decodes like
+the long one. If a slice cannot be proved, or the decoder might read a middle, the line is decoded in one piece.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from clisup.model.lines.json_values import has_more_values
 __all__ = ["LONG_LINE", "PassesOn", "Path", "shorten"]
 
 LONG_LINE = 256 * 1024
-"""Bytes. Shorter lines are decoded in one piece: that takes about a millisecond."""
+"""Bytes. Shorter lines are decoded in one piece, which takes about a millisecond."""
 SLICE = 32 * 1024
-"""Bytes that one step looks at."""
+"""Bytes that one step reads."""
 HEAD = 48 * 1024
 """Bytes of a string that stay before its mark: 4,096 characters and more, which may take twelve bytes each."""
 SHORT_LINE = 1024 * 1024
 """Bytes. A line that is longer with its long strings cut is decoded in one piece."""
-_NODES = 2000  # values that one step looks at
+_NODES = 2000  # values that one step checks
 _decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 _decode_any: Callable[[bytes], object] = msgspec.json.Decoder().decode
 
 Path = tuple[str, ...]
-"""Where in a frame a string stands: keys, and `*` for a place in a list."""
+"""Place of a string in a frame: keys, and `*` for a place in a list."""
 PassesOn = Callable[[dict[str, Any], Path], bool]
-"""Does a decoder only pass on the string at this place of this frame, whatever follows the first 4,096 characters of it?
+"""Predicate of a decoder: it only passes on the string at this place, whatever follows its first 4,096 characters.
 
-To pass on is to leave it out, to put it into a payload of an event of this line, joined with others or not, or to cut it.
+To pass on a string is to omit it, to put it into a payload of an event of this line, alone or joined, or to cut it.
 """
 
 
 def shorten(line: Line, passes_on: PassesOn, *, over: int, most_values: int) -> Generator[None, None, Line]:
-    """Read a line that came in pieces, step by step: the line with its long strings cut, or in one piece where that cannot be.
+    """Read a line in pieces, step by step. Return the line with its long strings cut, or else in one piece.
 
-    Only strings are cut of which more than `over` characters can go, so that they are in no event. A line of more than
-    `most_values` values is not looked into: it comes in one piece.
+    A string is cut only if more than `over` characters can go. A line of more than `most_values` values is not decoded
+    here and comes in one piece.
     """
     short = yield from _Shortening(line.start, over).read(line.pieces)
     if short is not None:
@@ -61,7 +62,7 @@ def shorten(line: Line, passes_on: PassesOn, *, over: int, most_values: int) -> 
 
 
 class _Shortening:
-    """One line's. The state of the reader is all that there is to JSON as long as it is valid: in a string, or not."""
+    """Shortening of one line. The only state is whether the reader is inside a string, which is enough for valid JSON."""
 
     def __init__(self, start: int, over: int) -> None:
         self._start = start
@@ -75,7 +76,7 @@ class _Shortening:
         self._cuts: dict[str, Middle] = {}
 
     def read(self, pieces: Sequence[bytes]) -> Generator[None, None, tuple[bytes, dict[str, Middle]] | None]:
-        """The short line and what was cut; None where there is nothing to cut, or too much is left."""
+        """Return the short line and its middles, or None if there is nothing to cut or too much is left."""
         rest, seen = b"", 0
         for piece in _slices(pieces):
             rest = self._take(rest + piece)
@@ -90,7 +91,7 @@ class _Shortening:
         return (b"".join(self._kept), self._cuts) if self._cuts and self._size <= SHORT_LINE else None
 
     def _take(self, data: bytes) -> bytes:
-        """The next slice; gives back the bytes at its end that mean nothing without those after it."""
+        """Take the next slice. Return the bytes at its end that need the following bytes."""
         at = _whole_until(data)
         body, rest = data[:at], data[at:]
         text = _inside_of_string(body) if self._inside and self._run >= HEAD else None
@@ -108,7 +109,7 @@ class _Shortening:
         self._size += len(data)
 
     def _follow(self, data: bytes) -> None:
-        """Where does this leave the reader?"""
+        """Update the state: inside a string or not."""
         plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
         quotes = plain.count(b'"')
         if quotes:
@@ -146,7 +147,7 @@ _HIGH_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def _whole_until(data: bytes) -> int:
-    """Up to where can it be read alone: not through a character, an escape or a pair of surrogates?"""
+    """Return the last place that splits no character, escape or pair of surrogates."""
     at = len(data)
     for back in range(1, min(4, at + 1)):
         if data[at - back] >= 0xC0:
@@ -160,18 +161,18 @@ def _whole_until(data: bytes) -> int:
 
 
 def _width(lead: int) -> int:
-    """Bytes of the character that begins so."""
+    """Return the bytes of the character with this first byte."""
     return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 def _is_escape(data: bytes, at: int) -> bool:
-    """Is the backslash there none that another one before it has taken?"""
+    """Tell whether the backslash at this place is not itself escaped."""
     before = data[: at + 1]
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def _is_sound(data: bytes, cuts: Collection[str], passes_on: PassesOn) -> Generator[None, None, bool]:
-    """Is the short line a frame with each mark once, in a string that its decoder only passes on?"""
+    """Check that the short line is a frame with each mark once, in a string that its decoder only passes on."""
     try:
         frame = _decode_any(data)
     except (ValueError, RecursionError):

@@ -157,7 +157,7 @@ class Ledger(Struct):
 
     def pass_over(self, src: Source, *, answers: bool) -> None:
         """Note that events up to the one at `src` are journaled. `answers`: some of them show an answer of the model."""
-        turn = self.active_turn
+        turn = self.current or self.resting
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
             turn.answered = turn.answered or answers

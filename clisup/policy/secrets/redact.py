@@ -35,23 +35,21 @@ _PLAIN_IN_URLS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 class Redactor:
     """Redactor of secret values. It has no string form of them."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "knows_any")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values = sorted({word for value in values if len(value) >= MIN_LENGTH for word in spellings(value)})
+        self.knows_any = bool(self._values)
+        """True if the redactor has values of its own to hide. Most configured backends have none."""
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._values)} values>"
-
-    @property
-    def knows_any(self) -> bool:
-        """Tell whether the redactor has values of its own to hide. Most configured backends have none."""
-        return bool(self._values)
 
     def also(self, other: Redactor) -> Redactor:
         """Return a redactor that hides the values of both."""
         both = Redactor()
         both._values = sorted({*self._values, *other._values})
+        both.knows_any = bool(both._values)
         return both
 
     def __call__(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""The reading end of a run: one reader at a time, whoever it is."""
+"""Reader of a run's output: one task reads at a time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import trio.testing
 from recorder_in_memory import GoodDisk
 
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.runs.pace import Pace, TimeSlice
-from clisup.daemon.runs.spool_reader import Intake
-from clisup.daemon.runs.spool_stream import Stream
-from clisup.daemon.runs.stderr import Stderr
+from clisup.daemon.runs.reader import SpoolLines, SpoolReader
+from clisup.daemon.runs.stderr import StderrEvents
 from clisup.policy.secrets.redact import Redactor
 from clisup.store.spool import READ_CHUNK
 
@@ -26,16 +24,13 @@ class _Owner:
         self.took = trio.Event()
         self._busy = False
 
-    async def take_bytes(self, data: bytes, step: TimeSlice) -> None:
+    async def take_bytes(self, data: bytes, until: float) -> None:
         assert not self._busy, "what was read later would be taken before what was read first"
         self._busy = True
         await trio.sleep(0.01)
         self._busy = False
         self.taken.append(len(data))
         self.took.set()
-
-    def caught_up(self) -> None:
-        pass
 
 
 def test_nothing_is_read_while_what_was_read_before_waits_for_the_disk(
@@ -46,22 +41,23 @@ def test_nothing_is_read_while_what_was_read_before_waits_for_the_disk(
     (tmp_path / "err").touch()
     disk, owner = cast("Any", GoodDisk()), _Owner()
     batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
-    err = Stderr(str(tmp_path / "err"), 0, 1000, run=1, max_events=10, redact=Redactor([]), batch=batch,
-                 turn=cast("Any", None))  # fmt: skip
-    out = Stream(str(spool), 0, 1 << 20)
-    intake = Intake(owner, out, err, batch, disk, Pace(), behind=0)
+    out, err = SpoolLines(str(spool), 0, 1 << 20), SpoolLines(str(tmp_path / "err"), 0, 1000)
+    stderr = StderrEvents(batch, cast("Any", None), Redactor([]), run=1, path="err", limit=10)
+    reader = SpoolReader(
+        out, err, stderr, batch, disk, trio.Lock(), take_bytes=owner.take_bytes, caught_up=lambda: None, behind=0
+    )
 
     async def told_after_each() -> None:
         while True:
             await owner.took.wait()
             owner.took = trio.Event()
-            await intake.take(spool.stat().st_size, 0)
+            await reader.take(spool.stat().st_size, 0)
 
     async def both() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(told_after_each)
             with trio.fail_after(60):
-                await intake.pump(lambda: len(owner.taken) >= chunks)
+                await reader.pump(lambda: len(owner.taken) >= chunks)
             nursery.cancel_scope.cancel()
 
     trio.run(both, clock=autojump_clock)
