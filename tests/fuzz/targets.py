@@ -26,7 +26,7 @@ from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import Redactor
 from clisup.wire.jsonrpc import FrameReader, Refusal, Request, encode_error, encode_result
 from clisup.wire.methods import METHODS
-from clisup.wire.models import PromptParams
+from clisup.wire.params import PromptParams
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
 

@@ -36,7 +36,7 @@ from clisup.wire.jsonrpc import (
     encode_result,
 )
 from clisup.wire.methods import METHODS
-from clisup.wire.models import Params
+from clisup.wire.params import Params
 
 if TYPE_CHECKING:
     from clisup.daemon.tools.calls import SessionTools

@@ -32,7 +32,8 @@ from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 from clisup.model.refusing import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.wire.jsonrpc import Answer
-from clisup.wire.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
+from clisup.wire.params import AnswerParams, BridgeCallParams
+from clisup.wire.results import ToolCallParams, ToolCancelledParams
 
 __all__ = [
     "BRIDGE_FILE",
