@@ -28,8 +28,8 @@ FLOOD = b'x\n{}\n\n{"type":"system","subtype":"status","status":"s"}\n'
 FLOOD_BYTES = 32 * 1024 * 1024  # takes the daemon longer than a scene is long
 GOODBYE_S = 30.0
 UNFAIR = """
-import math, os, sys, clisup.policy.fair_queue as fairness, clisup.daemon.clients.buffer_budget as holdings
-fairness.Line.pass_by = lambda self, account, units, now: True
+import os, sys, clisup.policy.fair_queue as fairness
+fairness.FairQueue.pass_by = lambda self, account, units, now: True
 execve, self = os.execve, sys.orig_argv[sys.orig_argv.index("-c") + 1]
 os.execve = lambda path, argv, env: execve(path, [path, "-P", "-c", self, *argv[4:]], env)  # it starts itself anew
 sys.argv[0] = "clisup"
