@@ -22,8 +22,10 @@ from clisup.model import events
 from clisup.model.events import EVENT_CLASSES, EVENT_TYPES, Event, EventBase
 from clisup.model.structs import WireStruct
 from clisup.model.usage import Usage
-from clisup.wire import models, status_models
 from clisup.wire.methods import METHODS
+from clisup.wire.params import Params
+from clisup.wire.results import BackendInfo, CheckFinding, PromptResult, SessionDetail, SessionSummary, TurnResult
+from clisup.wire.status import AccountRow, ClientRow, DaemonInfo, DriftCounts, StorageStatus, Totals
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 CONFIGURATION_TABLE = r"(^\| key \| default \|.*\n\|[-| ]+\|\n)((?:^\|.*\n)+)"
@@ -37,17 +39,17 @@ SHARED: dict[str, type[BaseModel]] = {
 BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
     # Methods whose handler makes the JSON itself, and the models that describe it.
     "rpc.discover": None,
-    "backend/list": [models.BackendInfo],
-    "backend/check": [models.CheckFinding],
-    "session/prompt": [models.PromptResult, models.TurnResult],
-    "session/compact": [models.PromptResult, models.TurnResult],
+    "backend/list": [BackendInfo],
+    "backend/check": [CheckFinding],
+    "session/prompt": [PromptResult, TurnResult],
+    "session/compact": [PromptResult, TurnResult],
     "session/events": None,
 }
 
 
 STATUS_PARTS: list[type[BaseModel]] = [
-    status_models.DaemonInfo, status_models.StorageStatus, status_models.AccountRow, status_models.Totals,
-    status_models.ClientRow, status_models.DriftCounts,
+    DaemonInfo, StorageStatus, AccountRow, Totals,
+    ClientRow, DriftCounts,
 ]  # fmt: skip
 """What the answer of `daemon/status` is made of, each with a table of its own."""
 
@@ -81,7 +83,7 @@ def fields_of(model: type[BaseModel | WireStruct]) -> dict[str, str]:
             for item in fields(model)
         }
     return {
-        name: type_name(field.annotation) + (asked(field) if issubclass(model, models.Params) else absence(field))
+        name: type_name(field.annotation) + (asked(field) if issubclass(model, Params) else absence(field))
         for name, field in model.model_fields.items()
     }
 
@@ -154,16 +156,14 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
     results = section.split("\nResult")[1:]
     for model, text in zip(wanted, results, strict=False):
         expected = fields_of(model)
-        if model is models.SessionDetail:
-            expected = {
-                field: type_ for field, type_ in expected.items() if field not in models.SessionSummary.model_fields
-            }
+        if model is SessionDetail:
+            expected = {field: type_ for field, type_ in expected.items() if field not in SessionSummary.model_fields}
         assert table(text.split("A summary:")[0]) == expected, f"{name}: {model.__name__}"
 
 
 def test_the_page_has_every_field_of_a_sessions_summary() -> None:
     text = sections("protocol.md", "###")["session/list"].split("A summary:")[1]
-    assert table(text) == fields_of(models.SessionSummary)
+    assert table(text) == fields_of(SessionSummary)
 
 
 @pytest.mark.parametrize("model", STATUS_PARTS)

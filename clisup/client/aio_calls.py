@@ -16,10 +16,16 @@ from clisup.client.reconnect import new_key
 if TYPE_CHECKING:
     from clisup.client.aio_session import AsyncApprovals, AsyncEvents, AsyncSession
     from clisup.client.answers import Approval, Decision
-    from clisup.wire.daemon_models import ReloadResult
-    from clisup.wire.gc_models import GcResult
-    from clisup.wire.models import BackendEnvResult, BackendInfo, CheckFinding, RestartResult, SessionSummary
-    from clisup.wire.tool_models import ToolServeResult
+    from clisup.wire.results import (
+        BackendEnvResult,
+        BackendInfo,
+        CheckFinding,
+        GcResult,
+        ReloadResult,
+        RestartResult,
+        SessionSummary,
+        ToolServeResult,
+    )
 
 __all__ = ["AsyncCalls"]
 
@@ -46,7 +52,7 @@ class AsyncCalls(AsyncRequests):
 
     async def sessions(self, *, labels: dict[str, str] | None = None, state: str | None = None) -> list[SessionSummary]:
         """Return all sessions with these labels, newest first; closed ones only for `state="closed"`."""
-        from clisup.wire.models import SessionListResult
+        from clisup.wire.results import SessionListResult
 
         found: list[SessionSummary] = []
         cursor = None
@@ -109,7 +115,7 @@ class AsyncCalls(AsyncRequests):
 
         With trio, `clisup.client.aio_tools` answers them. The blocking client gets them from `notifications`.
         """
-        from clisup.wire.tool_models import ToolServeResult
+        from clisup.wire.results import ToolServeResult
 
         return await self._read(ToolServeResult, "tool/serve", session_id=session_id)
 
@@ -124,25 +130,25 @@ class AsyncCalls(AsyncRequests):
 
     async def backends(self) -> list[BackendInfo]:
         """Return the configured backends, their versions, and why one is not available."""
-        from clisup.wire.models import BackendInfo
+        from clisup.wire.results import BackendInfo
 
         return await self._read(list[BackendInfo], "backend/list")
 
     async def backend_env(self, name: str, env: dict[str, str] | None = None) -> BackendEnvResult:
         """Return what a backend's environment keeps, drops and sets: names and rules, never values."""
-        from clisup.wire.models import BackendEnvResult
+        from clisup.wire.results import BackendEnvResult
 
         return await self._read(BackendEnvResult, "backend/env", name=name, env=env)
 
     async def models(self, name: str) -> list[str]:
         """Return the models that an API backend's provider offers."""
-        from clisup.wire.models import BackendModelsResult
+        from clisup.wire.results import BackendModelsResult
 
         return list((await self._read(BackendModelsResult, "backend/models", name=name)).models)
 
     async def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
         """Return the findings of `clisup doctor`, for one backend or for all, and for the machine."""
-        from clisup.wire.models import CheckFinding
+        from clisup.wire.results import CheckFinding
 
         return await self._read(list[CheckFinding], "backend/check", name=name, cwd=cwd)
 
@@ -173,14 +179,14 @@ class AsyncCalls(AsyncRequests):
 
     async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:
         """Reload the configuration file, and return the changes. With `dry_run` nothing is applied."""
-        from clisup.wire.daemon_models import ReloadResult
+        from clisup.wire.results import ReloadResult
 
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
     async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
         """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them."""
         from clisup.client.answers import read
-        from clisup.wire.gc_models import GcResult
+        from clisup.wire.results import GcResult
 
         params = given({"dry_run": dry_run, "older_than_s": older_than_s})
         return read(GcResult, await self.call("daemon/gc", **params), "daemon/gc")
@@ -188,7 +194,7 @@ class AsyncCalls(AsyncRequests):
     async def restart_daemon(self) -> RestartResult:
         """Restart the daemon in place, with the present code and configuration. Turns go on."""
         from clisup.client.answers import read
-        from clisup.wire.models import RestartResult
+        from clisup.wire.results import RestartResult
 
         return read(RestartResult, await self.call("daemon/restart"), "daemon/restart")
 

@@ -17,7 +17,7 @@ from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, env
 from clisup.client.options import EventOptions, PromptOptions, given
 from clisup.client.reconnect import new_key
 from clisup.errors import ClisupError
-from clisup.wire.models import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.results import InterruptResult, PromptResult, SessionDetail, TurnResult
 
 __all__ = ["AsyncApprovals", "AsyncEvents", "AsyncHistory", "AsyncSession", "AsyncTurn"]
 

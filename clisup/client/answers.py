@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from clisup.client.events import Envelope, Gap, TurnCompleted
 from clisup.errors import ClisupError, WorldError
-from clisup.wire.models import PromptResult, TurnResult
+from clisup.wire.results import PromptResult, TurnResult
 
 __all__ = [
     "Answer",

@@ -16,7 +16,7 @@ from clisup.client.options import EventOptions, PromptOptions, given
 from clisup.client.reconnect import new_key
 from clisup.client.sync_requests import BlockingClosable, BlockingFollower, BlockingRequests
 from clisup.errors import ClisupError
-from clisup.wire.models import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.results import InterruptResult, PromptResult, SessionDetail, TurnResult
 
 __all__ = ["BlockingApprovals", "BlockingEvents", "BlockingHistory", "BlockingSession", "BlockingTurn"]
 

@@ -36,7 +36,7 @@ from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets.listener import ACTIVATED, bind_listener, claim_socket, take_lock
 from clisup.host.systemd.notify import Notifier
 from clisup.ops.doctor import Finding
-from clisup.wire.status_models import STATUS_SCHEMA
+from clisup.wire.status import STATUS_SCHEMA
 
 if TYPE_CHECKING:
     from clisup.daemon.ops.tracing import Tracing

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import trio
 
 from clisup.config.model import Config
-from clisup.daemon.clients.event_cache import Shelf
+from clisup.daemon.clients.event_cache import EventCache
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.ops.drift import Drift
@@ -75,7 +75,7 @@ class Services:
     everywhere: Watchers = field(default_factory=dict)  # followers of all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # told of ended turns, and counted as no session's followers
     metrics: Metrics = field(default_factory=Metrics)
-    shelf: Shelf = field(default_factory=Shelf)
+    event_cache: EventCache = field(default_factory=EventCache)
     own: set[int] = field(default_factory=set)  # pids of the connected keepers and their CLIs
     read_turns: trio.Lock = field(default_factory=trio.Lock)  # runs with more to read take turns
     writer_checks: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(WRITER_CHECKS))

@@ -23,9 +23,9 @@ from clisup.model.lines.json_values import has_more_values, is_deeper
 __all__ = [
     "DEFAULT_MAX_FRAME",
     "DEFAULT_MAX_VALUES",
-    "Answer",
+    "ClientAnswer",
     "FrameReader",
-    "Refusal",
+    "FrameRefusal",
     "Request",
     "encode_error",
     "encode_notification",
@@ -58,7 +58,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientAnswer:
     """Answer of the client to a request of the daemon: a result, or an error object."""
 
     id: str | int
@@ -67,7 +67,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FrameRefusal:
     """Refused frame: `answer` is the line to send back; `fatal` closes the connection after that line."""
 
     answer: bytes
@@ -106,7 +106,7 @@ class FrameReader:
         self._data += data
         self._skip_blanks()
 
-    def next(self) -> Request | Answer | Refusal | None:
+    def next(self) -> Request | ClientAnswer | FrameRefusal | None:
         """Return the next frame, or None if its end has not arrived."""
         if not self.ready:
             return None
@@ -125,7 +125,7 @@ class FrameReader:
             del blanks  # the match holds the buffer, which otherwise cannot shrink
             del self._data[:end]
 
-    def _oversized(self) -> Refusal:
+    def _oversized(self) -> FrameRefusal:
         self._data, self._seen, self._end = bytearray(), 0, -1
         error = UsageError(
             f"the frame has more than {self._max} bytes",
@@ -134,10 +134,10 @@ class FrameReader:
             limit="max_frame_bytes",
             value=self._max,
         )
-        return Refusal(encode_error(None, error), fatal=True)
+        return FrameRefusal(encode_error(None, error), fatal=True)
 
 
-def read_frame(line: bytes, max_values: int = DEFAULT_MAX_VALUES) -> Request | Answer | Refusal:
+def read_frame(line: bytes, max_values: int = DEFAULT_MAX_VALUES) -> Request | ClientAnswer | FrameRefusal:
     """Parse one frame. Return a request, an answer of the client, or the refusal to send back."""
     if has_more_values(line, max_values):
         return _crowded(line, max_values)
@@ -156,7 +156,7 @@ class _Head(msgspec.Struct):
     method: str | None = None
 
 
-def _crowded(line: bytes, limit: int) -> Answer | Refusal:
+def _crowded(line: bytes, limit: int) -> ClientAnswer | FrameRefusal:
     """Refuse a frame with too many values. An answer of the client becomes an error answer to the daemon's request."""
     head = _head_of(line)
     id_ = head.id if _valid_id(head.id) else None
@@ -168,8 +168,8 @@ def _crowded(line: bytes, limit: int) -> Answer | Refusal:
         value=limit,
     )
     if id_ is not None and head.method is None:
-        return Answer(id_, error=error.to_wire())
-    return Refusal(encode_error(id_, error))
+        return ClientAnswer(id_, error=error.to_wire())
+    return FrameRefusal(encode_error(id_, error))
 
 
 def _head_of(line: bytes) -> _Head:
@@ -185,7 +185,7 @@ def _head_of(line: bytes) -> _Head:
         return _Head()
 
 
-def _read_request(frame: Any) -> Request | Answer | Refusal:
+def _read_request(frame: Any) -> Request | ClientAnswer | FrameRefusal:
     if isinstance(frame, list):
         return _refuse(None, "invalid_request", "batches are not supported: send each request on a line of its own")
     if not isinstance(frame, dict):
@@ -195,7 +195,7 @@ def _read_request(frame: Any) -> Request | Answer | Refusal:
         reason = f"an id is a string of up to {_ID_LIMIT} characters or an integer of {_ID_BITS} bits"
         return _refuse(None, "invalid_request", f"invalid id: {reason}")
     if id_ is not None and frame.get("jsonrpc", "2.0") == "2.0" and set(frame) in _ANSWERS:
-        return Answer(id_, frame.get("result"), frame.get("error"))
+        return ClientAnswer(id_, frame.get("result"), frame.get("error"))
     if frame.get("jsonrpc", "2.0") != "2.0" or not isinstance(frame.get("method"), str):
         return _refuse(id_, "invalid_request", 'invalid frame: a request needs "jsonrpc": "2.0" and a "method" string')
     if extra := sorted(set(frame) - JSONRPC_MEMBERS):
@@ -212,8 +212,8 @@ def _valid_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _ID_BITS
 
 
-def _refuse(id_: Any, kind: str, message: str) -> Refusal:
-    return Refusal(encode_error(id_, UsageError(message, kind=kind, hint="see docs/protocol.md")))
+def _refuse(id_: Any, kind: str, message: str) -> FrameRefusal:
+    return FrameRefusal(encode_error(id_, UsageError(message, kind=kind, hint="see docs/protocol.md")))
 
 
 def _strict_json(line: bytes) -> Any:

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 import clisup
 from clisup.errors import KINDS
-from clisup.wire import models as m
+from clisup.wire import params
+from clisup.wire.results import ToolCallParams, ToolCancelledParams
 from clisup.wire.schemas import BY_HAND, GapParams, JsonSchema, WantedSchema, schemas_of
-from clisup.wire.tool_models import ToolCallParams, ToolCancelledParams
 
 if TYPE_CHECKING:
     from clisup.wire.methods import Method
@@ -82,7 +82,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-class CancelRequestParams(m.Params):
+class CancelRequestParams(params.Params):
     """Id of the request of this connection to cancel."""
 
     id: str | int

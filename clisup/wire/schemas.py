@@ -15,8 +15,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from clisup.model.events import EVENT_CLASSES, EventBase
-from clisup.wire import models as m
-from clisup.wire.status_models import StatusResult
+from clisup.wire import results
+from clisup.wire.status import StatusResult
 
 __all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of", "status_schema"]
 
@@ -24,7 +24,7 @@ JsonSchema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class Envelope(m.Result):
+class Envelope(results.Result):
     """Event in its envelope."""
 
     session_id: str
@@ -35,7 +35,7 @@ class Envelope(m.Result):
     event: EventBase
 
 
-class GapParams(m.Result):
+class GapParams(results.Result):
     """Range of missing events: params of `session/gap`, and an entry of `gaps`."""
 
     session_id: str
@@ -44,7 +44,7 @@ class GapParams(m.Result):
     reason: Annotated[str, Field(examples=["retention", "damaged"])]
 
 
-class PageGap(m.Result):
+class PageGap(results.Result):
     """Range of missing events in a page of history."""
 
     from_seq: int
@@ -52,7 +52,7 @@ class PageGap(m.Result):
     reason: Annotated[str, Field(examples=["retention", "damaged"])]
 
 
-class EventsPage(m.Result):
+class EventsPage(results.Result):
     """Page of history. For the next page ask with `after_seq = next_seq - 1`, until `eof` is true."""
 
     events: list[Envelope]
@@ -64,10 +64,10 @@ class EventsPage(m.Result):
 BY_HAND: dict[str, Any] = {
     # Methods whose handlers make the JSON themselves, each with the type of its result.
     "rpc.discover": dict[str, Any],
-    "backend/list": list[m.BackendInfo],
-    "backend/check": list[m.CheckFinding],
-    "session/prompt": m.PromptResult | m.TurnResult,
-    "session/compact": m.PromptResult | m.TurnResult,
+    "backend/list": list[results.BackendInfo],
+    "backend/check": list[results.CheckFinding],
+    "session/prompt": results.PromptResult | results.TurnResult,
+    "session/compact": results.PromptResult | results.TurnResult,
     "session/events": EventsPage,
 }
 

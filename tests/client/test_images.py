@@ -8,7 +8,7 @@ import pytest
 
 from clisup.client.images import image_block
 from clisup.errors import UsageError
-from clisup.wire.models import ImageBlock
+from clisup.wire.params import ImageBlock
 
 
 def test_a_file_becomes_the_block_that_the_daemon_takes() -> None:

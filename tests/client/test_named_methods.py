@@ -17,7 +17,7 @@ from clisup.client.events import Envelope, Notice, UnknownEvent
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, WorldError
 from clisup.model.usage import Usage
-from clisup.wire import models as m
+from clisup.wire import params, results
 from clisup.wire.methods import METHODS
 
 BOUND_S = 20.0
@@ -39,8 +39,8 @@ def sample(model: type[BaseModel], **given: Any) -> dict[str, Any]:
     return filled | given
 
 
-SUMMARY = sample(m.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
-BACKEND = sample(m.BackendInfo, name="demo")
+SUMMARY = sample(results.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
+BACKEND = sample(results.BackendInfo, name="demo")
 FINDING = {"check": "uid", "status": "ok", "detail": "", "fix": "", "backend": None}
 RESULT = {"turn_id": "t1", "outcome": "completed", "text": "Hello.", "usage": {"input_tokens": 3}}
 EVENT = {"session_id": SESSION, "seq": 1, "ts": "2026-01-01T00:00:00Z", "turn_id": None, "source": "daemon"}
@@ -52,7 +52,7 @@ NEW: dict[str, Any] = {
     "cli_tools": "none", "system_prompt_mode": "replace",
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
-NEW = {name: value for name, value in NEW.items() if name in m.SessionNewParams.model_fields}
+NEW = {name: value for name, value in NEW.items() if name in params.SessionNewParams.model_fields}
 SUBSCRIBE: dict[str, Any] = {"types": ["notice"], "deltas": False, "raw": True, "name": "mine"}
 
 
@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     "daemon/restart": Case(lambda c: c.restart_daemon(), {"running": 2, "instance_id": "x"}, lambda result: result.running == 2),
     "daemon/gc": Case(lambda c: c.clear(dry_run=True, older_than_s=5.0), {"dry_run": True, "items": [], "bytes": 0, "failed": [],
                       "more": 3}, lambda result: result.more == 3),
-    "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [m.BackendInfo(**BACKEND)]),
+    "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [results.BackendInfo(**BACKEND)]),
     "backend/env": Case(lambda c: c.backend_env("demo", {"A": "b"}), {"kept": [{"name": "HOME", "rule": "keep"}], "dropped": [], "set": []},
                         lambda result: result.kept[0].name == "HOME"),
     "backend/models": Case(lambda c: c.models("groq"), {"models": ["a", "b"]}, lambda found: found == ["a", "b"]),
@@ -97,8 +97,8 @@ CASES: dict[str, Case] = {
     "session/new": Case(lambda c: c.open("demo", "/tmp", **NEW), {"session_id": OTHER, "native_session_id": "n1"}, opened),
     "session/list": Case(lambda c: c.sessions(labels={"a": "b"}, state="closed"), {"sessions": [SUMMARY]},
                          lambda found: found[0].created_at == SUMMARY["created_at"], frozenset({"cursor"})),
-    "session/get": Case(lambda c: session(c).info(), sample(m.SessionDetail),
-                        lambda info: isinstance(info, m.SessionDetail)),
+    "session/get": Case(lambda c: session(c).info(), sample(results.SessionDetail),
+                        lambda info: isinstance(info, results.SessionDetail)),
     "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True,
                                                          output_schema={"type": "object"}, sampling={"seed": 1},
                                                          tools=[{"name": "a", "input_schema": {"type": "object"}}]), RESULT,

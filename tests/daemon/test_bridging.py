@@ -19,7 +19,7 @@ from clisup.errors import UsageError
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.store import session_dir
-from clisup.wire.models import SessionNewParams
+from clisup.wire.params import SessionNewParams
 
 CONFIG = {"daemon": {"tool_timeout_s": 30, "tool_wait_s": 5}, "backends": {"demo": {}}}
 OWN = {"command": "own-server", "env": {"KEY": "canary-7f3a"}}

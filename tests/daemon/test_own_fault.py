@@ -17,7 +17,7 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.host.process.cgroups import CgroupHome
 from clisup.model.events import Actor
 from clisup.store.session_dir import RunDir
-from clisup.wire.models import PromptParams, SessionNewParams
+from clisup.wire.params import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0
 ME = Actor(uid=0, pid=1)

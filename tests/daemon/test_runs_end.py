@@ -13,7 +13,7 @@ from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
 from clisup.daemon.sessions.registry import Manager
 from clisup.model.events import Actor
-from clisup.wire.models import PromptParams, SessionNewParams
+from clisup.wire.params import PromptParams, SessionNewParams
 
 OURS = (
     "clisup.backends.",

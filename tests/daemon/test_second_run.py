@@ -18,7 +18,7 @@ from clisup.daemon.sessions.turn import TurnRunner
 from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.model.events import Actor
 from clisup.model.sessions.ledger import Turn
-from clisup.wire.models import PromptParams, SessionNewParams
+from clisup.wire.params import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0
 ME = Actor(uid=0, pid=1)

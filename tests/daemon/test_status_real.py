@@ -16,14 +16,14 @@ from harness import Harness, until
 from pydantic import BaseModel
 from session_probe import SessionProbe
 
-from clisup.wire import status_models
+from clisup.wire import status as models
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "status.json").read_text())
 
 
 def valid(status: dict[str, Any]) -> dict[str, Any]:
     jsonschema.Draft202012Validator(SCHEMA).validate(status)
-    assert not list(unknown(status_models.StatusResult, status)), "a field that no model has, and no page"
+    assert not list(unknown(models.StatusResult, status)), "a field that no model has, and no page"
     return status
 
 
@@ -35,8 +35,8 @@ def unknown(model: type[BaseModel], value: dict[str, Any]) -> Iterator[str]:
             "last_turn": "LastTurn", "next_timer": "NextTimer"}  # fmt: skip
     for name, below in value.items():
         for row in below if isinstance(below, list) else [below]:
-            if isinstance(row, dict) and name in rows and model is not status_models.BackendRow:
-                yield from unknown(getattr(status_models, rows[name]), row)
+            if isinstance(row, dict) and name in rows and model is not models.BackendRow:
+                yield from unknown(getattr(models, rows[name]), row)
 
 
 def busy(daemon: Harness, tmp_path: Path) -> SessionProbe:

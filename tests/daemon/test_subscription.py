@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import FairShare
-from clisup.daemon.clients.frame_writer import Outlet
+from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.clients.subscription import EventFilter, Subscription
 from clisup.daemon.sessions.recorder import TOLD_AT_ONCE, Item, Recorder
 from clisup.model.events import Notice
@@ -29,13 +29,13 @@ class Follower:
         ours, self.client = socket.socketpair()
         self.client.setblocking(False)
         self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        self.outlet = Outlet(self.stream, HeldBytes(BufferBudget(1 << 26)))
+        self.writer = FrameWriter(self.stream, HeldBytes(BufferBudget(1 << 26)))
         known = {recorder.session_id: recorder}
         self.subscription = Subscription(EventFilter(), begin={SESSION: 1}, known=known, watchers=recorder.watchers)
         self.turn = shares.connect(1)
 
     async def follow(self) -> None:
-        await self.subscription.follow(self.outlet, self.turn)
+        await self.subscription.follow(self.writer, self.turn)
 
     def seen(self) -> list[int]:
         """The seqs of what is there now."""

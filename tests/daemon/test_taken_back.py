@@ -19,7 +19,7 @@ from clisup.daemon.sessions.session import Session
 from clisup.errors import ClisupError
 from clisup.model.events import Actor
 from clisup.store.session_dir import SessionDir
-from clisup.wire.models import PromptParams, SessionForkParams, SessionNewParams
+from clisup.wire.params import PromptParams, SessionForkParams, SessionNewParams
 
 ME = Actor(uid=0, pid=1)
 

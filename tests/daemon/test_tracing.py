@@ -383,7 +383,7 @@ async def test_one_session_that_cannot_be_traced_ends_neither_the_others_traces_
         for name in ("odd", "next"):
             ledger = SimpleNamespace(ends={"t1": 1})
             recorder: Any = SimpleNamespace(session_id=name, ledger=ledger, next_seq=2, reader=reader_of(name))
-            tracing.stir(recorder)
+            tracing.notify(recorder)
             await trio.testing.wait_all_tasks_blocked()
         assert read == ["odd", "next"]
         tracing.end()

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from clisup.errors import KINDS
 from clisup.model.lifecycle import TRANSITIONS, SessionState
-from clisup.wire import models
 from clisup.wire.methods import METHODS
+from clisup.wire.results import SessionDetail, SessionSummary
 from tests import test_docs as reference
 from tests.test_architecture import MODULES, NAMES, import_graph, reachable
 
@@ -94,7 +94,7 @@ def _candidates(page: str, mark: str, name: str) -> list[tuple[str, dict[str, st
     results = [method.result] if method.result else reference.BY_HAND[name] or []
     given = [*(results if isinstance(results, list) else [results])]
     if name == "session/list":
-        given.append(models.SessionSummary)
+        given.append(SessionSummary)
     if name == "daemon/status":
         given += reference.STATUS_PARTS
     return [("param", reference.fields_of(method.params)), *(("field", _own_fields(model)) for model in given)]
@@ -102,8 +102,8 @@ def _candidates(page: str, mark: str, name: str) -> list[tuple[str, dict[str, st
 
 def _own_fields(model: type[BaseModel]) -> dict[str, str]:
     fields = reference.fields_of(model)
-    if model is models.SessionDetail:  # a summary and a bit: the page says so
-        return {name: type_ for name, type_ in fields.items() if name not in models.SessionSummary.model_fields}
+    if model is SessionDetail:  # a summary and a bit: the page says so
+        return {name: type_ for name, type_ in fields.items() if name not in SessionSummary.model_fields}
     return fields
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from clisup.config.model import parse_config
 from clisup.wire.methods import METHODS
-from clisup.wire.tool_models import ToolCallParams
+from clisup.wire.results import ToolCallParams
 from tests.docs.blocks import PAGES, ROOT, Block, anchors, blocks, links, name_of
 
 EVERY = [block for path in PAGES for block in blocks(path)]

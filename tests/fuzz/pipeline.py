@@ -26,7 +26,7 @@ from clisup.policy.patience import Patience, out_of_patience
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
 from clisup.policy.watchdog import PhaseTracker
-from clisup.wire.models import BlobParams
+from clisup.wire.params import BlobParams
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 from tests.fuzz.promises import promise, strict_json
 

@@ -24,9 +24,9 @@ from clisup.model.sessions.turn_trace import TurnTrace
 from clisup.policy.environment.scrub_list import parse_list
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import Redactor
-from clisup.wire.jsonrpc import FrameReader, Refusal, Request, encode_error, encode_result
+from clisup.wire.jsonrpc import FrameReader, FrameRefusal, Request, encode_error, encode_result
 from clisup.wire.methods import METHODS
-from clisup.wire.models import PromptParams
+from clisup.wire.params import PromptParams
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
 
@@ -77,17 +77,17 @@ def wire(data: bytes, salt: int) -> None:
             strict_json(line.strip(b"\r"), "a request that is taken is strict JSON")
             _check_request(item)
     for item in items:
-        if isinstance(item, Refusal):
+        if isinstance(item, FrameRefusal):
             _check_answer(item.answer)
 
 
-def _read(limit: int, pieces: list[bytes]) -> list[Request | Refusal]:
+def _read(limit: int, pieces: list[bytes]) -> list[Request | FrameRefusal]:
     reader, items = FrameReader(limit), []
     for piece in pieces:
         reader.feed(piece)
         while (item := reader.next()) is not None:
             items.append(item)
-            if isinstance(item, Refusal) and item.fatal:
+            if isinstance(item, FrameRefusal) and item.fatal:
                 promise(not reader.held, "nothing is held of a frame that was refused for its size")
                 return items
     return items

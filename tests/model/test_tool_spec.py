@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from clisup.model.prompts.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
-from clisup.wire.models import SessionNewParams
+from clisup.wire.params import SessionNewParams
 
 ADD = {
     "name": "add",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from clisup.config.model import TimeoutsConfig
-from clisup.wire import models
+from clisup.wire import params, results
 from clisup.wire.methods import METHODS, Method, Role
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
@@ -51,8 +51,8 @@ SMALLEST: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_models_a_class_and_a_doc_line(name: str) -> None:
     method = METHODS[name]
-    assert issubclass(method.params, models.Params)
-    assert method.result is None or issubclass(method.result, models.Result)
+    assert issubclass(method.params, params.Params)
+    assert method.result is None or issubclass(method.result, results.Result)
     assert method.role in get_args(Role)
     assert method.doc.endswith(".")
 
@@ -156,9 +156,9 @@ def test_a_prompt_is_text_or_text_blocks(prompt: Any) -> None:
 
 
 def test_text_blocks_become_one_text() -> None:
-    prompt = models.PromptParams(session_id=SESSION, prompt=[{"type": "text", "text": t} for t in ("a", "b")])  # type: ignore[list-item]
+    prompt = params.PromptParams(session_id=SESSION, prompt=[{"type": "text", "text": t} for t in ("a", "b")])  # type: ignore[list-item]
     assert prompt.text == "a\nb"
-    assert models.PromptParams(session_id=SESSION, prompt="c").text == "c"
+    assert params.PromptParams(session_id=SESSION, prompt="c").text == "c"
 
 
 @pytest.mark.parametrize("value", ["1", True, 1.5, -1, 2**60])
@@ -173,7 +173,7 @@ def test_a_timeout_is_a_number_of_seconds_within_a_year(value: Any) -> None:
 
 
 def test_a_session_may_set_every_timeout_of_the_configuration() -> None:
-    assert set(models.Timeouts.model_fields) == set(TimeoutsConfig.model_fields)
+    assert set(params.Timeouts.model_fields) == set(TimeoutsConfig.model_fields)
 
 
 def test_answers_that_take_the_daemon_milliseconds_are_made_one_at_a_time_for_each_client() -> None:

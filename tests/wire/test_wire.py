@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from clisup.errors import UsageError
 from clisup.wire.jsonrpc import (
-    Answer,
+    ClientAnswer,
     FrameReader,
-    Refusal,
+    FrameRefusal,
     Request,
     encode_error,
     encode_notification,
@@ -28,8 +28,8 @@ from clisup.wire.jsonrpc import (
 LIMIT = 4096
 
 
-def error_of(item: Request | Refusal) -> dict[str, Any]:
-    assert isinstance(item, Refusal), item
+def error_of(item: Request | FrameRefusal) -> dict[str, Any]:
+    assert isinstance(item, FrameRefusal), item
     assert item.answer.endswith(b"\n")
     answer = json.loads(item.answer)
     assert answer["jsonrpc"] == "2.0"
@@ -151,21 +151,21 @@ def test_an_unknown_member_is_named_but_never_quoted_at_length() -> None:
 def test_no_refusal_quotes_what_the_client_sent() -> None:
     for line in (b'{"key":"canary-7f3a', b"canary-7f3a", frame(params="canary-7f3a"), frame(id=["canary-7f3a"])):
         item = read_frame(line)
-        assert isinstance(item, Refusal)
+        assert isinstance(item, FrameRefusal)
         assert b"canary" not in item.answer
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------
 
 
-def fed(reader: FrameReader, chunks: Iterable[bytes]) -> list[Request | Refusal]:
+def fed(reader: FrameReader, chunks: Iterable[bytes]) -> list[Request | FrameRefusal]:
     """All items, each chunk fed when the ones before have given theirs; nothing after a fatal one."""
-    items: list[Request | Refusal] = []
+    items: list[Request | FrameRefusal] = []
     for chunk in chunks:
         reader.feed(chunk)
         while (item := reader.next()) is not None:
             items.append(item)
-            if isinstance(item, Refusal) and item.fatal:
+            if isinstance(item, FrameRefusal) and item.fatal:
                 return items
     return items
 
@@ -207,7 +207,7 @@ noise = (
 def test_no_bytes_ever_raise_and_every_refusal_is_one_line_of_json(lines: list[bytes], cuts: list[int]) -> None:
     reader = FrameReader(LIMIT)
     for item in fed(reader, split(b"\n".join(lines) + b"\n", cuts)):
-        if isinstance(item, Refusal):
+        if isinstance(item, FrameRefusal):
             assert item.answer.count(b"\n") == 1
             assert error_of(item)["code"] in (-32700, -32600, -32602)
         else:
@@ -234,7 +234,7 @@ def test_frames_are_read_one_at_a_time_and_those_behind_stay_bytes() -> None:
     reader.feed(b"\n \r\n" + frame(id=1) + b"\n\n{\n" + frame(id=2)[:-1])
     assert reader.next() == Request("ping", {}, 1)
     assert (reader.ready, reader.held) == (True, 2 + len(frame(id=2)) - 1)
-    assert isinstance(reader.next(), Refusal)
+    assert isinstance(reader.next(), FrameRefusal)
     assert reader.next() is None
     reader.feed(b"}\n")
     assert reader.next() == Request("ping", {}, 2)
@@ -266,7 +266,7 @@ def test_an_oversized_frame_is_refused_and_ends_the_connection(newline: bytes, p
     chunks.append(b"x" * (size - sum(map(len, chunks))) + newline)
     [item] = fed(FrameReader(LIMIT), chunks)
     error = error_of(item)
-    assert isinstance(item, Refusal)
+    assert isinstance(item, FrameRefusal)
     assert item.fatal
     assert (error["id"], error["kind"], error["data"]["limit"], error["data"]["value"]) == (
         None,
@@ -286,13 +286,13 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
 def test_the_frames_before_an_oversized_one_are_still_served() -> None:
     items = fed(FrameReader(LIMIT), [frame() + b"\n" + b"x" * 9999])
     assert items[0] == Request("ping", {}, 1)
-    assert isinstance(items[1], Refusal)
+    assert isinstance(items[1], FrameRefusal)
     assert len(items) == 2
 
 
 def test_only_an_oversized_frame_is_fatal() -> None:
     items = fed(FrameReader(LIMIT), [b"{\n[]\n" + frame(id=True) + b"\n"])
-    assert [item.fatal for item in items if isinstance(item, Refusal)] == [False, False, False]
+    assert [item.fatal for item in items if isinstance(item, FrameRefusal)] == [False, False, False]
 
 
 def test_an_array_of_20_mb_is_refused_before_it_is_read() -> None:
@@ -300,14 +300,14 @@ def test_an_array_of_20_mb_is_refused_before_it_is_read() -> None:
     chunk = b"[" + b"[]," * 21_845
     tracemalloc.start()
     try:
-        items: list[Request | Refusal] = []
+        items: list[Request | FrameRefusal] = []
         for _ in range(20 * 1024 * 1024 // len(chunk)):
             if items := fed(reader, [chunk]):
                 break
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [item.fatal for item in items if isinstance(item, Refusal)] == [True]
+    assert [item.fatal for item in items if isinstance(item, FrameRefusal)] == [True]
     assert peak < 64 * 1024 * 1024
 
 
@@ -326,7 +326,7 @@ CROWD = b"[" + b"0," * 2000 + b"0]"
 def test_a_frame_of_too_many_values_is_refused_unread_under_its_own_id(id_: int | str, words: bytes) -> None:
     crowded = words % (json.dumps(id_).encode(), CROWD)
     refused, after = fed(FrameReader(max_values=1000), [crowded + frame(id=2) + b"\n"])
-    assert isinstance(refused, Refusal) and not refused.fatal
+    assert isinstance(refused, FrameRefusal) and not refused.fatal
     answer = json.loads(refused.answer)
     assert (answer["id"], answer["error"]["data"]["kind"]) == (id_, "invalid_request")
     assert (answer["error"]["data"]["limit"], answer["error"]["data"]["value"]) == ("max_frame_values", 1000)
@@ -336,12 +336,12 @@ def test_a_frame_of_too_many_values_is_refused_unread_under_its_own_id(id_: int 
 @pytest.mark.parametrize("head", [b'{"id":true,', b"{", b"[", b'{"id":"' + b"x" * 300 + b'",'])
 def test_one_that_has_no_good_id_is_refused_without(head: bytes) -> None:
     (refused,) = fed(FrameReader(max_values=1000), [head + b'"method":"x","params":' + CROWD + b"}\n"])
-    assert isinstance(refused, Refusal) and json.loads(refused.answer)["id"] is None
+    assert isinstance(refused, FrameRefusal) and json.loads(refused.answer)["id"] is None
 
 
 def test_an_answer_of_the_clients_that_has_too_many_is_one_that_failed() -> None:
     (answer,) = fed(FrameReader(max_values=1000), [b'{"id":"d1","result":' + CROWD + b"}\n"])
-    assert isinstance(answer, Answer) and (answer.id, answer.result) == ("d1", None)
+    assert isinstance(answer, ClientAnswer) and (answer.id, answer.result) == ("d1", None)
     assert answer.error["message"] == "the frame has more than 1000 JSON values"
 
 
@@ -402,9 +402,9 @@ def test_an_answer_of_the_clients_is_a_result_or_an_error_with_the_id(head: dict
     def read(**members: Any) -> Any:
         return read_frame(json.dumps(head | members).encode())
 
-    assert read(id="d1", result=None) == Answer("d1", None, None)
-    assert read(id="d1", result={"content": "x"}) == Answer("d1", {"content": "x"}, None)
-    assert read(id=2, error={"message": "no"}) == Answer(2, None, {"message": "no"})
+    assert read(id="d1", result=None) == ClientAnswer("d1", None, None)
+    assert read(id="d1", result={"content": "x"}) == ClientAnswer("d1", {"content": "x"}, None)
+    assert read(id=2, error={"message": "no"}) == ClientAnswer(2, None, {"message": "no"})
 
 
 @pytest.mark.parametrize(
@@ -419,4 +419,4 @@ def test_an_answer_of_the_clients_is_a_result_or_an_error_with_the_id(head: dict
     ],
 )
 def test_what_is_neither_a_request_nor_an_answer_is_refused(members: dict[str, Any]) -> None:
-    assert isinstance(read_frame(json.dumps(members).encode()), Refusal)
+    assert isinstance(read_frame(json.dumps(members).encode()), FrameRefusal)

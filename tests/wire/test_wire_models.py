@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from clisup.model.prompts.content import Image
-from clisup.wire.models import PromptParams
+from clisup.wire.params import PromptParams
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 GIF = base64.b64encode(b"GIF89a" + b"\0" * 9).decode()

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from clisup.daemon.clients.buffer_budget import HeldBytes
 from clisup.daemon.clients.fair_share import LONG_FRAME, ClientShare
-from clisup.daemon.clients.frame_writer import Outlet
+from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.clients.subscription import Subscription
 from clisup.daemon.ops.metrics import OTHER, Metrics
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
@@ -26,9 +26,9 @@ from clisup.host.sockets.peers import Peer
 from clisup.model.events import Actor
 from clisup.model.refusing import wrong_field
 from clisup.wire.jsonrpc import (
-    Answer,
+    ClientAnswer,
     FrameReader,
-    Refusal,
+    FrameRefusal,
     Request,
     encode_error,
     encode_notification,
@@ -36,7 +36,7 @@ from clisup.wire.jsonrpc import (
     encode_result,
 )
 from clisup.wire.methods import METHODS
-from clisup.wire.models import Params
+from clisup.wire.params import Params
 
 if TYPE_CHECKING:
     from clisup.daemon.tools.calls import SessionTools
@@ -66,7 +66,7 @@ class Connection:
         self.below = below  # a process that a CLI started: only the methods of a bridge are allowed
         self.bridge: SessionTools | None = None  # set once the client has authenticated as a bridge
         self.serves: set[SessionTools] = set()
-        self._waiters: dict[str | int, Callable[[Answer], None]] = {}  # by the id of a request to the client
+        self._waiters: dict[str | int, Callable[[ClientAnswer], None]] = {}  # by the id of a request to the client
         self._asked = 0
         self._reading = True
         self._outbox: deque[bytes] = deque()  # requests and notifications to the client, for `_send_outbox`
@@ -82,7 +82,7 @@ class Connection:
         self._reader = FrameReader(max_frame, max_values)
         self._slots = trio.CapacityLimiter(max_requests)
         self._frame_deadline_s = frame_deadline_s
-        self._outlet = Outlet(stream, held)
+        self._writer = FrameWriter(stream, held)
         self._requests: dict[str | int, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         self._opened: Subscription | None = None
@@ -97,7 +97,7 @@ class Connection:
     def owes(self) -> bool:
         """True if the client still has to get an answer or an event."""
         behind = any(subscription.behind for subscription in self.subscriptions.values())
-        return behind or bool(self._requests) or self._outlet.busy
+        return behind or bool(self._requests) or self._writer.busy
 
     async def serve(self) -> None:
         """Serve requests until the client is gone. After a half-close, answers and events still go out."""
@@ -173,13 +173,13 @@ class Connection:
                 if (item := self._reader.next()) is not None:
                     await self._handle(item if on_time else _overloaded(item))
 
-    async def _handle(self, item: Request | Answer | Refusal) -> None:
-        if isinstance(item, Refusal):
+    async def _handle(self, item: Request | ClientAnswer | FrameRefusal) -> None:
+        if isinstance(item, FrameRefusal):
             self._metrics.count("clisup_refused_frames_total")
             await self._send(item.answer)
             if item.fatal:
                 raise trio.ClosedResourceError
-        elif isinstance(item, Answer):
+        elif isinstance(item, ClientAnswer):
             if (deliver := self._waiters.pop(item.id, None)) is not None:  # otherwise too late
                 deliver(item)
         elif item.method == "$/cancel_request":
@@ -268,12 +268,12 @@ class Connection:
         return encode_error(request.id, error)
 
     async def _send(self, frame: bytes) -> None:
-        await self._outlet.write(frame)
+        await self._writer.write(frame)
         await trio.lowlevel.checkpoint()  # other tasks run between the answers of a busy client
 
     # -- requests and notifications to the client ------------------------------------------------------------------------------
 
-    def ask(self, method: str, params: bytes, deliver: Callable[[Answer], None]) -> None:
+    def ask(self, method: str, params: bytes, deliver: Callable[[ClientAnswer], None]) -> None:
         """Send a request. `deliver` gets the answer, if the client sends one. `params` is JSON."""
         self._asked += 1
         self._waiters[id_ := f"d{self._asked}"] = deliver
@@ -316,7 +316,7 @@ class Connection:
     async def _follow(self, subscription: Subscription) -> None:
         """Run a subscription. An unreadable journal ends the connection with an error."""
         try:
-            await subscription.follow(self._outlet, self.share)
+            await subscription.follow(self._writer, self.share)
         except ClisupError as error:
             _log.error("subscription failed", kind=error.kind, error=error.message)
             await self._send(encode_error(None, error))
@@ -345,7 +345,7 @@ def _checked(model: type[Params], request: Request) -> Params:
         ) from None
 
 
-def _overloaded(item: Request | Answer | Refusal) -> Request | Answer | Refusal:
+def _overloaded(item: Request | ClientAnswer | FrameRefusal) -> Request | ClientAnswer | FrameRefusal:
     """Refuse a request that waited too long. Notifications and answers pass: they cost little and may end other work."""
     if not isinstance(item, Request) or item.id is None:
         return item
@@ -355,7 +355,7 @@ def _overloaded(item: Request | Answer | Refusal) -> Request | Answer | Refusal:
         hint="send fewer requests at once, or raise daemon.request_rate and daemon.request_wait_s",
         retry_after_s=RETRY_AFTER_S,
     )
-    return Refusal(encode_error(item.id, error))
+    return FrameRefusal(encode_error(item.id, error))
 
 
 def _over_budget(limit: int) -> bytes:

@@ -1,8 +1,8 @@
-"""A connection's way out: whole frames, one writer at a time, and at once where the socket takes them.
+"""Writer of whole frames to a connection, one task at a time, and at once if the socket accepts them.
 
-trio's `send_all` goes round the scheduler with each call, which under load takes as long as a piece of work of every task. A
-follower of a flood fell behind by that, and then cost more than it should. So what the socket takes is written where it was
-made; what it does not take waits here, one piece at most, and everything else waits for that.
+trio's `send_all` makes a round of the scheduler with each call, which under load takes as long as one step of every task.
+Followers of a flood fell behind because of this round. `write_now` writes without a round. At most one piece that the socket
+does not accept waits here, and all later frames wait for this piece.
 """
 
 from __future__ import annotations
@@ -14,53 +14,53 @@ import trio
 from clisup.daemon.clients.buffer_budget import HeldBytes
 from clisup.host.failpoints import armed, failpoint
 
-__all__ = ["Outlet"]
+__all__ = ["FrameWriter"]
 
-_NOTHING = memoryview(b"")
+_EMPTY = memoryview(b"")
 
 
-class Outlet:
-    """Bytes that wait for the client count as held by it."""
+class FrameWriter:
+    """Writer of one connection. Unsent bytes count as held by the client."""
 
     def __init__(self, stream: trio.SocketStream, held: HeldBytes) -> None:
         self._stream = stream
         self._held = held
         self._lock = trio.Lock()
-        self._rest = _NOTHING
-        self._waiting: trio.Event | None = None  # one task waits for the socket, others for that one
+        self._rest = _EMPTY
+        self._waiting: trio.Event | None = None  # one task waits for the socket, and other tasks wait for that task
 
     @property
     def busy(self) -> bool:
-        """Is something being written, or left over?"""
+        """True while a task writes, or bytes are left over."""
         return bool(self._rest) or self._lock.locked()
 
     async def write(self, frame: bytes) -> None:
-        """Write it after what is under way. Raises `trio.BrokenResourceError`, `trio.ClosedResourceError`."""
+        """Write a frame after the current one. Raises `trio.BrokenResourceError`, `trio.ClosedResourceError`."""
         try:
             self._lock.acquire_nowait()
         except trio.WouldBlock:
             await self._lock.acquire()
         try:
             await self._finish_rest()
-            _begins()
+            failpoint("send.before")
             if armed("send.torn"):
                 half = len(frame) // 2
                 await self._write(memoryview(frame)[:half])
                 failpoint("send.torn")
                 frame = frame[half:]
             await self._write(memoryview(frame))
-            _is_over()
+            failpoint("send.after")
         finally:
             self._lock.release()
 
     async def write_events(self, frames: bytes) -> None:
-        """The same for events, which count as held: a client that does not read them holds them like its answers."""
+        """Write events. They count as held bytes until the client reads them."""
         self._held.add(len(frames))
         await self.write(frames)
         self._held.add(-len(frames))
 
     def has_room(self) -> bool:
-        """May `write_now` be called: does nobody write, and has the socket taken what was left over?"""
+        """Return True if `write_now` is allowed: no task writes, and no bytes are left over."""
         if self._lock.locked() or armed("send.torn"):
             return False
         if self._rest:
@@ -68,21 +68,21 @@ class Outlet:
         return not self._rest
 
     def write_now(self, frames: bytes) -> None:
-        """Write what the socket takes at once, and keep the rest for `flush`. Only where `has_room`."""
-        _begins()
+        """Write as much as the socket accepts at once, and keep the rest for `flush`. Requires `has_room`."""
+        failpoint("send.before")
         if rest := self._attempt(memoryview(frames)):
             self._keep(rest)
-        _is_over()
+        failpoint("send.after")
 
     async def flush(self) -> None:
-        """Until nobody writes and nothing is left over. Meanwhile `write_now` may leave more, where nobody else writes."""
+        """Wait until no task writes and no bytes are left over."""
         if self._lock.locked():
             async with self._lock:
-                pass  # who had it has written the rest, too
+                pass  # the owner of the lock has written the rest
         await self._finish_rest()
 
     def _attempt(self, data: memoryview) -> memoryview:
-        """What is left of it: all where nothing can be written now. What the matter is, `flush` and `write` tell."""
+        """Write without waiting and return the rest. `flush` and `write` report a broken socket."""
         try:
             return self._write_some(data)
         except (BlockingIOError, trio.BrokenResourceError, trio.ClosedResourceError):
@@ -102,7 +102,7 @@ class Outlet:
             except BlockingIOError:
                 await self._writable()
             else:
-                if data:  # a client that reads as fast as this writes: others have their turn, too
+                if data:  # the client may read as fast as this writes, and other tasks must run
                     await trio.lowlevel.checkpoint()
 
     async def _writable(self) -> None:
@@ -117,7 +117,7 @@ class Outlet:
             self._waiting = None
 
     def _write_some(self, data: memoryview) -> memoryview:
-        """What is left of it."""
+        """Write once and return the rest."""
         fd = self._fd
         try:
             return data[os.write(fd, data) :]
@@ -135,11 +135,3 @@ class Outlet:
         if (fd := self._stream.socket.fileno()) < 0:
             raise trio.ClosedResourceError
         return fd
-
-
-def _begins() -> None:
-    failpoint("send.before")
-
-
-def _is_over() -> None:
-    failpoint("send.after")

@@ -1,4 +1,4 @@
-"""The CLI's own line beside its event, for clients that ask for `raw`; and blobs, by page."""
+"""Raw lines of CLIs beside their events, for clients that ask for `raw`. Blobs by page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BLOB = re.compile(r"blob-(\d+)-(out|err)-[0-9a-z.-]+")
 
 
 async def with_native(event: bytes, line: bytes, directory: SessionDir) -> bytes:
-    """The envelope with `native`: the line as it lies in the spool. Daemon events, and lines that are gone, have none.
+    """Return the envelope with `native`, the line in the spool. Daemon events and missing lines have no `native`.
 
-    A long line is read and written in slices, and others have their turn between them.
+    Other tasks run between the slices of a long line.
     """
     parts: list[bytes] = []
     for part in native_parts(line, directory):
@@ -30,7 +30,7 @@ async def with_native(event: bytes, line: bytes, directory: SessionDir) -> bytes
 
 
 def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tuple[bytes, int]:
-    """(bytes from `offset`, whole size). Raises `UsageError(invalid_params)` for a blob that is not there."""
+    """Return the bytes from `offset` on, and the whole size. Raises `UsageError(invalid_params)` for a missing blob."""
     if match := _RAW.fullmatch(name):
         run, spool, start, end = match.groups()
         run_dir = directory.run(int(run))
@@ -42,10 +42,10 @@ def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tupl
         path = directory.run(int(match.group(1))).blob_path(name)
         if size := spool_size(path):
             return read_range(path, offset, limit), size
-    raise UsageError(f"cannot read blob {name}, because there is none of this name", hint="take the name from an event")
+    raise UsageError(f"blob {name} not found", hint="take the name from an event")
 
 
 def whole_blob(directory: SessionDir, name: str) -> bytes:
-    """All of a blob: for an answer that must not be cut."""
+    """Return a whole blob."""
     _, size = blob_page(directory, name, 0, 0)
     return blob_page(directory, name, 0, size)[0]

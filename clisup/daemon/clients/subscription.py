@@ -1,10 +1,10 @@
-"""A client's subscription to one session or to all: it reads journals at the client's pace, and nothing is queued for it.
+"""Subscription of a client to one session or to all. A subscription reads journals at the client's pace, without a queue.
 
-What is kept for it is one position a session and a list of the sessions that have news. A session that has more than one
-piece to give goes to the end of that list after each, so that in a subscription to all of them none waits for another.
+A subscription holds one position for each session, and a list of the sessions with news. A session moves to the end of this list
+after each piece, so that no session waits for another.
 
-Who keeps up gets events in the very step in which they were journaled (`stir`). Its task has what is left: history, what the
-socket did not take at once, and waiting in line where the client wants more than its share.
+`notify` sends events in the step that journals them, to a client that keeps up. The task of the subscription sends the rest:
+history, bytes that the socket did not accept at once, and pieces beyond the client's fair share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import trio
 
 from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import ClientShare
-from clisup.daemon.clients.frame_writer import Outlet
+from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.sessions.recorder import Recorder, Watchers
 from clisup.model.journal import event_type
 from clisup.store.journal_reader import JournalReader
@@ -26,13 +26,13 @@ from clisup.wire.jsonrpc import encode_notification, encode_notifications
 
 __all__ = ["EventFilter", "Subscription"]
 
-FEW = 32  # events: more than that at once are history
-OPEN_READERS = 16  # files that a subscription to all sessions holds open
+FEW = 32  # events; more unsent events count as history, and wait for the client's share
+OPEN_READERS = 16  # open files of one subscription
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events a client wants, and how."""
+    """Events that a client wants, and their form."""
 
     types: frozenset[str] | None = None
     deltas: bool = True
@@ -40,11 +40,11 @@ class EventFilter:
 
     @property
     def everything(self) -> bool:
-        """All of them, as they are."""
+        """True for all events, without their raw lines."""
         return self.types is None and self.deltas and not self.raw
 
     def wants(self, event: bytes) -> bool:
-        """Is this envelope among them?"""
+        """Return True if the client wants this envelope."""
         if self.types is None and self.deltas:
             return True
         kind = event_type(event)
@@ -52,7 +52,7 @@ class EventFilter:
 
 
 class Subscription:
-    """Follows what `begin` names. It is never ended in the middle of a frame: only its waits are cancelled."""
+    """Follower of the sessions in `begin`. Its end cancels only waits, so that every frame stays whole."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Subscription:
         known: Mapping[str, Recorder],
         watchers: Watchers,
     ) -> None:
-        """`begin` is the next seq of each session that is followed; `known` are their recorders.
+        """Begin with the seqs of `begin`. `known` has the recorders of these sessions.
 
-        A session that stirs and is in neither is a new one: it is followed from its first event. `watchers` is where the
-        subscription is told of news, from now to its end.
+        A session that notifies and is in neither is new: the subscription follows it from its first event. The subscription
+        is in `watchers` until its end.
         """
         self._wants = wants
         self._at = dict(begin)
@@ -74,9 +74,7 @@ class Subscription:
         )
         self._readers: OrderedDict[str, JournalReader] = OrderedDict()
         self._wake = trio.Event()
-        self._open: tuple[Outlet, ClientShare] | None = (
-            None  # set while its task has nothing under way: then `stir` may send
-        )
+        self._idle: FrameWriter | None = None  # set while the task sends nothing: `notify` may send
         self._waiting: trio.CancelScope | None = None
         self._ended = False
         self._watchers = watchers
@@ -84,140 +82,139 @@ class Subscription:
 
     @property
     def behind(self) -> bool:
-        """Is there an event that the client has not got yet?"""
+        """True if the client still has to get an event."""
         return bool(self._dirty) and not self._ended
 
-    # -- what the daemon tells ---------------------------------------------------------------------------------------
+    # -- calls of the daemon -----------------------------------------------------------------------------------------
 
-    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None:
-        """A session has news. With `at_once` they are sent here, where the socket takes them; else by the task."""
-        if at_once and self._open is not None and not self._dirty and self._push_one(recorder, self._open[0]):
+    def notify(self, recorder: Recorder, *, at_once: bool = True) -> None:
+        """Send the news of a session. The task sends them if `at_once` is false, or if the socket does not accept them."""
+        if at_once and self._idle is not None and not self._dirty and self._push_one(recorder, self._idle):
             return
         self._dirty[recorder.session_id] = recorder
-        if not at_once or self._open is None or not self._push(self._open[0]):
+        if not at_once or self._idle is None or not self._push(self._idle):
             self._wake.set()
 
     def forget(self, session_id: str) -> None:
-        """A session was deleted."""
+        """Drop a deleted session."""
         self._at.pop(session_id, None)
         self._dirty.pop(session_id, None)
         self._close(session_id)
 
     def end(self) -> None:
-        """Send no more than the piece that is under way."""
+        """End the subscription after the current piece."""
         self._ended = True
         self._watchers.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
 
-    # -- its task ----------------------------------------------------------------------------------------------------
+    # -- the task ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, outlet: Outlet, share: ClientShare) -> None:
-        """Send what is stored, then what comes, until the subscription is ended. A piece of history waits for the client's `share`."""
+    async def follow(self, writer: FrameWriter, share: ClientShare) -> None:
+        """Send stored events, then new ones, until the end. A piece of history waits for the client's `share`."""
         try:
             while not self._ended:
                 self._wake = trio.Event()
-                self._open = outlet, share
-                if outlet.busy:
-                    await outlet.flush()
-                elif not self._dirty or self._push(outlet):
+                self._idle = writer
+                if writer.busy:
+                    await writer.flush()
+                elif not self._dirty or self._push(writer):
                     with trio.CancelScope() as self._waiting:
                         if not self._ended:
                             await self._wake.wait()
-                elif not outlet.busy:
-                    self._open = None
-                    await self._send_some(outlet, share)
-                await trio.lowlevel.checkpoint()  # a filter may have left nothing to send: others want their turn
+                elif not writer.busy:
+                    self._idle = None
+                    await self._send_some(writer, share)
+                await trio.lowlevel.checkpoint()  # a filter may leave nothing to send, and other tasks must run
         finally:
-            self._open = None
+            self._idle = None
             for session_id in list(self._readers):
                 self._close(session_id)
-        await outlet.flush()  # no frame ends in the middle
+        await writer.flush()  # completes the last frame
 
-    async def _send_some(self, outlet: Outlet, share: ClientShare) -> None:
-        """What takes a wait: history, or a piece for which the client has to stand in line."""
+    async def _send_some(self, writer: FrameWriter, share: ClientShare) -> None:
+        """Send one piece, and wait for the socket or for the client's share."""
         session_id, recorder = next(iter(self._dirty.items()))
         position = self._at.get(session_id, 1)
         if position >= recorder.next_seq:
-            del self._dirty[session_id]  # nothing awaits between this look and here
+            del self._dirty[session_id]
         elif self._wants.raw or not recorder.recent.has(position):
-            await self._send_stored(recorder, position, outlet, share)
+            await self._send_stored(recorder, position, writer, share)
         else:
-            frames, places = self._recent()
+            frames, sent = self._cached_piece()
             if frames:
-                await outlet.write_events(frames)
-            self._has(places)
+                await writer.write_events(frames)
+            self._advance(sent)
 
-    def _push_one(self, recorder: Recorder, outlet: Outlet) -> bool:
-        """The news of one session, to who has all else: the most frequent case by far. False where anything is left to do."""
-        if self._ended or self._wants.raw or not outlet.has_room():
+    def _push_one(self, recorder: Recorder, writer: FrameWriter) -> bool:
+        """Send the news of one session. This is by far the most frequent case. Return False if the task has to do more."""
+        if self._ended or self._wants.raw or not writer.has_room():
             return False
         session_id = recorder.session_id
-        if (found := self._from_memory(recorder, self._at.get(session_id, 1))) is None:
+        if (found := self._from_cache(recorder, self._at.get(session_id, 1))) is None:
             return False
         self._at[session_id], frames = found
         if frames:
-            outlet.write_now(frames)
-        return found[0] >= recorder.next_seq and not outlet.busy
+            writer.write_now(frames)
+        return found[0] >= recorder.next_seq and not writer.busy
 
-    def _push(self, outlet: Outlet) -> bool:
-        """Send what is still in memory, for as long as the socket takes it; False where something is left to the task."""
+    def _push(self, writer: FrameWriter) -> bool:
+        """Send cached events while the socket accepts them. Return False if the task has to do more."""
         while self._dirty:
-            if self._ended or self._wants.raw or not outlet.has_room():
+            if self._ended or self._wants.raw or not writer.has_room():
                 return False
-            frames, places = self._recent()
-            if not places:
-                return False  # the journal has to be read
+            frames, sent = self._cached_piece()
+            if not sent:
+                return False  # the events are only in the journal
             if frames:
-                outlet.write_now(frames)
-            self._has(places)
-        return not outlet.busy
+                writer.write_now(frames)
+            self._advance(sent)
+        return not writer.busy
 
-    def _recent(self) -> tuple[bytes, dict[Recorder, int]]:
-        """One piece of what is still in memory, of as many sessions as fit into it, and the next seq of each of these."""
+    def _cached_piece(self) -> tuple[bytes, dict[Recorder, int]]:
+        """Return one piece of cached events, of as many sessions as fit, and the next seq of each session."""
         pieces: list[bytes] = []
-        places: dict[Recorder, int] = {}
+        sent: dict[Recorder, int] = {}
         size = 0
         for session_id, recorder in self._dirty.items():
-            if (found := self._from_memory(recorder, self._at.get(session_id, 1))) is None:
-                continue  # there is nothing, or the journal has to be read
-            places[recorder], frames = found
+            if (found := self._from_cache(recorder, self._at.get(session_id, 1))) is None:
+                continue  # the events are only in the journal
+            sent[recorder], frames = found
             pieces.append(frames)
             size += len(frames)
             if size >= PIECE_BYTES:
                 break
-        return b"".join(pieces) if len(pieces) != 1 else pieces[0], places
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0], sent
 
-    def _has(self, places: Mapping[Recorder, int]) -> None:
-        """The client has all of these sessions below these seqs."""
-        for recorder, after in places.items():
+    def _advance(self, sent: Mapping[Recorder, int]) -> None:
+        """Move the positions of sessions to these next seqs."""
+        for recorder, after in sent.items():
             session_id = recorder.session_id
             if self._dirty.get(session_id) is not recorder:
-                continue  # deleted meanwhile; there may be another one of its id
+                continue  # deleted meanwhile, and perhaps replaced by a session with the same id
             self._at[session_id] = after
             if after >= recorder.next_seq:
                 del self._dirty[session_id]
             else:
                 self._dirty.move_to_end(session_id)
 
-    async def _send_stored(self, recorder: Recorder, position: int, outlet: Outlet, share: ClientShare) -> None:
-        """One piece of one session's journal."""
-        page = recorder.recent.page(position) if self._wants.everything else None
-        if page is None and recorder.next_seq - position > FEW:
+    async def _send_stored(self, recorder: Recorder, position: int, writer: FrameWriter, share: ClientShare) -> None:
+        """Send one piece from the journal of a session."""
+        if recorder.next_seq - position > FEW:
             with trio.CancelScope() as self._waiting:
                 await share.wait_for_piece()
         if self._ended:
             return
-        after, frames = page or await self._from_journal(recorder, position)
+        after, frames = await self._from_journal(recorder, position)
         if frames and not self._ended:
-            await outlet.write_events(frames)
-        # It may have been deleted meanwhile, and there may be another one of its id.
+            await writer.write_events(frames)
+        # The session may be deleted meanwhile, and replaced by a session with the same id.
         if self._dirty.get(recorder.session_id) is recorder:
             self._at[recorder.session_id] = after
             self._dirty.move_to_end(recorder.session_id)
 
-    def _from_memory(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
-        """The next seq and the frames of what was journaled lately, where it is still there."""
+    def _from_cache(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
+        """Return the next seq and the frames of cached events, or None if the events are only in the journal."""
         wants = self._wants
         if wants.everything:
             return recorder.recent.frames(position)
@@ -227,7 +224,7 @@ class Subscription:
         return after, encode_notifications("session/event", [event for event in events if wants.wants(event)])
 
     async def _from_journal(self, recorder: Recorder, position: int) -> tuple[int, bytes]:
-        """The same from the disk, with a word on what is missing there."""
+        """Return the next seq and the frames of stored events, with a `session/gap` if events are missing."""
         reader = self._reader(recorder)
         reader.seek(position)
         stored = await recorder.read(reader)
@@ -238,14 +235,12 @@ class Subscription:
         frames = encode_notifications("session/event", events)
         if gap is not None:
             frames = _gap(recorder.session_id, *gap) + frames
-        elif events and self._wants.everything:
-            recorder.recent.keep_page(position, reader.position, frames)
         return reader.position, frames
 
     # -- open files --------------------------------------------------------------------------------------------------
 
     def _reader(self, recorder: Recorder) -> JournalReader:
-        """The session's reader; the one that was not used for longest gives up its file for it."""
+        """Return the reader of a session. Close the least recently used reader over `OPEN_READERS`."""
         session_id = recorder.session_id
         reader = self._readers.pop(session_id, None) or recorder.reader(self._at.get(session_id, 1) - 1)
         self._readers[session_id] = reader

@@ -21,7 +21,8 @@ from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import look_at
-from clisup.wire.gc_models import GcFailure, GcItem, GcParams, GcResult
+from clisup.wire.params import GcParams
+from clisup.wire.results import GcFailure, GcItem, GcResult
 
 __all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
 

@@ -26,7 +26,7 @@ from clisup.store.journal_reader import Segments
 from clisup.store.offline import StoredSession, stored_sessions
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import look_at
-from clisup.wire.gc_models import GcParams
+from clisup.wire.params import GcParams
 
 __all__ = ["clean_up_offline"]
 

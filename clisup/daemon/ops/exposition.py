@@ -28,7 +28,7 @@ from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState
 from clisup.policy.rate_limit import epoch
 from clisup.policy.storage_health import StorageState
-from clisup.wire.daemon_models import MetricsFormat
+from clisup.wire.params import MetricsFormat
 
 if TYPE_CHECKING:
     from clisup.daemon.app import Daemon

@@ -17,7 +17,7 @@ from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import describe_budget, limits_of, used_of
 from clisup.model.sessions.totals import totals_of
 from clisup.store.offline import StoredSession, read_session_or_raise, stored_events, stored_ids, stored_sessions
-from clisup.wire.status_models import STATUS_SCHEMA
+from clisup.wire.status import STATUS_SCHEMA
 
 __all__ = [
     "UNFINISHED",

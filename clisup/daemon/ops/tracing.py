@@ -63,12 +63,12 @@ def open_tracing(manager: Manager, config: TracingConfig, *, instance_id: str) -
     tracing = Tracing(manager, config, OtlpSender(config, about), cursor)
     manager.services.at_ends.add(tracing)
     for session in manager:
-        tracing.stir(session.recorder)
+        tracing.notify(session.recorder)
     return tracing
 
 
 class Tracing:
-    """Follower of all sessions. `stir` marks a session; the task `run` reads and sends."""
+    """Follower of all sessions. `notify` marks a session; the task `run` reads and sends."""
 
     def __init__(self, manager: Manager, config: TracingConfig, sender: SpanSender, cursor: CursorFile) -> None:
         self._manager = manager
@@ -87,7 +87,7 @@ class Tracing:
         self._scope = trio.CancelScope()
         self._collector_failed = False
 
-    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None:
+    def notify(self, recorder: Recorder, *, at_once: bool = True) -> None:
         """Mark a session whose turn may have ended."""
         self._marked[recorder.session_id] = recorder
         self._news.set()

@@ -75,7 +75,7 @@ class SessionContext:
             everywhere=services.everywhere,
             at_ends=services.at_ends,
             meter=Meter(services.metrics, spec.backend),
-            shelf=services.shelf,
+            cache=services.event_cache,
         )
         self.request_env: Mapping[str, str] = self.dir.secrets() if spec.env_names else {}
         self.redact = backend.plain

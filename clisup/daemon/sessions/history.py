@@ -16,7 +16,7 @@ from clisup.model.events import Actor, SessionSeeded
 from clisup.model.prompts.history import open_calls
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress, find_transcript, write_session
-from clisup.wire.models import SessionNewParams
+from clisup.wire.params import SessionNewParams
 
 __all__ = ["Seeding", "check_history_of"]
 

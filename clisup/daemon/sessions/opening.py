@@ -27,7 +27,7 @@ from clisup.model.events import Actor
 from clisup.policy.versions import in_range
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress
-from clisup.wire.models import SessionForkParams, SessionNewParams
+from clisup.wire.params import SessionForkParams, SessionNewParams
 
 __all__ = ["SessionOpening"]
 

@@ -17,7 +17,8 @@ from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
 from clisup.model.prompts.stored import StoredPrompt
 from clisup.model.sessions.budget import ENDING
-from clisup.wire.models import PromptParams, PromptResult
+from clisup.wire.params import PromptParams
+from clisup.wire.results import PromptResult
 
 __all__ = ["PromptQueue"]
 

@@ -11,7 +11,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from clisup.daemon.clients.event_cache import Recent, Shelf
+from clisup.daemon.clients.event_cache import EventCache, RecentEvents
 from clisup.daemon.clients.raw_lines import with_native
 from clisup.daemon.ops.metrics import COUNTED, Meter, Metrics
 from clisup.daemon.storage import STORAGE_RETRY_S, Storage
@@ -54,9 +54,9 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Watcher(Protocol):
-    """Follower of sessions. `stir` says that a session has new events. No method may block."""
+    """Follower of sessions. `notify` reports new events of a session. No method may block."""
 
-    def stir(self, recorder: Recorder, *, at_once: bool = True) -> None: ...
+    def notify(self, recorder: Recorder, *, at_once: bool = True) -> None: ...
     def forget(self, session_id: str) -> None: ...
 
 
@@ -82,7 +82,7 @@ class Recorder:
         everywhere: Collection[Watcher] = (),
         at_ends: Collection[Watcher] = (),
         meter: Meter | None = None,
-        shelf: Shelf | None = None,
+        cache: EventCache | None = None,
     ) -> None:
         self.session_id = directory.id
         self.dir = directory
@@ -98,7 +98,7 @@ class Recorder:
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: Watchers = {}
         self.ledger = Ledger()
-        self.recent = Recent(shelf or Shelf())
+        self.recent = RecentEvents(cache or EventCache())
 
     def load(self) -> None:
         """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
@@ -168,7 +168,7 @@ class Recorder:
         if logged:
             self.on_recorded(logged)
         for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
-            watcher.stir(self, at_once=number < TOLD_AT_ONCE)
+            watcher.notify(self, at_once=number < TOLD_AT_ONCE)
         self.news.set()
         self.news = trio.Event()
         return first + len(lines) - 1
@@ -216,7 +216,7 @@ class Recorder:
             self.meter.see(item.event, item.turn_id, clock.monotonic())
         if item.event.type == "turn_completed":
             for watcher in self._at_ends:
-                watcher.stir(self)
+                watcher.notify(self)
 
     def wake(self) -> None:
         """Let all tasks that wait for `news` check again."""

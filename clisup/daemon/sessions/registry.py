@@ -35,7 +35,7 @@ from clisup.store.cursor_store import CursorStore
 from clisup.store.offline import check_spec
 from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.store.transcripts import CopyInProgress
-from clisup.wire.models import SessionForkParams, SessionNewParams
+from clisup.wire.params import SessionForkParams, SessionNewParams
 
 __all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
 

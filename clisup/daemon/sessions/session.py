@@ -40,7 +40,8 @@ from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.ledger import Ledger, Turn
 from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for
-from clisup.wire.note_models import NoteParams, NoteResult
+from clisup.wire.params import NoteParams
+from clisup.wire.results import NoteResult
 
 __all__ = ["Session"]
 

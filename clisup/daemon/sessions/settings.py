@@ -15,7 +15,8 @@ from clisup.daemon.sessions.prompts import PromptQueue
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, Notice
-from clisup.wire.models import CompactParams, ContextUsageResult, PromptParams, PromptResult, SetResult
+from clisup.wire.params import CompactParams, PromptParams
+from clisup.wire.results import ContextUsageResult, PromptResult, SetResult
 
 __all__ = ["Settings"]
 

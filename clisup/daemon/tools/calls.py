@@ -31,8 +31,9 @@ from clisup.model.lifecycle import SessionState
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 from clisup.model.refusing import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
-from clisup.wire.jsonrpc import Answer
-from clisup.wire.tool_models import AnswerParams, BridgeCallParams, ToolCallParams, ToolCancelledParams
+from clisup.wire.jsonrpc import ClientAnswer
+from clisup.wire.params import AnswerParams, BridgeCallParams
+from clisup.wire.results import ToolCallParams, ToolCancelledParams
 
 __all__ = [
     "BRIDGE_FILE",
@@ -57,7 +58,7 @@ class ToolServer(Protocol):
 
     serves: set[SessionTools]
 
-    def ask(self, method: str, params: bytes, heard: Callable[[Answer], None]) -> None: ...
+    def ask(self, method: str, params: bytes, heard: Callable[[ClientAnswer], None]) -> None: ...
     def tell(self, method: str, params: bytes) -> None: ...
 
 
@@ -221,7 +222,7 @@ class SessionTools:
             input=call.input,
         )
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: ClientAnswer) -> None:
             with suppress(UsageError):  # the call has ended meanwhile, and its client knows
                 self.answer(call.call_id, _read(answer))
 
@@ -253,7 +254,7 @@ class SessionTools:
             run.watchdog.hold(held=len(self.calls) > 0)
 
 
-def _read(answer: Answer) -> ToolAnswer:
+def _read(answer: ClientAnswer) -> ToolAnswer:
     """Return a client's answer. An error or an invalid answer becomes text that the model can read."""
     if answer.error is not None:
         message = answer.error.get("message") if isinstance(answer.error, dict) else None

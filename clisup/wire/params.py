@@ -1,10 +1,11 @@
-"""Params and results of the methods. Params are strict and refuse unknown members. docs/protocol.md explains each field."""
+"""Params of the methods: what the daemon reads. Params are strict and refuse unknown members. docs/protocol.md explains each field."""
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
 from clisup.config.model import Seconds
 from clisup.model.prompts.content import Content, Image, MediaType, image_of, text_of
@@ -13,7 +14,6 @@ from clisup.model.prompts.sampling import SamplingParams
 from clisup.model.prompts.structured import OutputSchema
 from clisup.model.prompts.tool_spec import Tools
 from clisup.model.sessions.budget import Budget
-from clisup.model.usage import Usage
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -39,16 +39,8 @@ class Params(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)  # 80 ms less at the start
 
 
-class Result(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-
 class Empty(Params):
     pass
-
-
-class Done(Result):
-    ok: bool = True
 
 
 class ClientInfo(Params):
@@ -61,33 +53,34 @@ class InitializeParams(Params):
     client: ClientInfo | None = None
 
 
-class InitializeResult(Result):
-    protocol_version: int
-    server: dict[str, Any]
-    limits: dict[str, int]
-    backends: list[str]
+class ShutdownParams(Params):
+    mode: Literal["drain", "detach", "kill"] = "drain"
 
 
-class PingResult(Result):
-    time: str
+class ReloadParams(Params):
+    dry_run: bool = False
 
 
-class RestartResult(Result):
-    running: int
-    instance_id: str
+MetricsFormat = Literal["prometheus", "openmetrics"]
 
 
-class BackendInfo(Result):
-    name: str
-    kind: str
-    command: list[str]
-    path: str | None
-    version: str | None
-    supported: bool
-    supported_versions: str
-    capabilities: dict[str, Any]
-    unavailable_reason: str | None
-    default: bool
+class MetricsParams(Params):
+    format: MetricsFormat = "prometheus"
+
+
+class LogParams(Params):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    session_id: SessionId | None = None
+
+
+OLDER_THAN_S = 7 * 86_400.0
+
+
+class GcParams(Params):
+    """`older_than_s` (seconds) applies to closed sessions only. Leftovers are removed at any age."""
+
+    dry_run: bool = False
+    older_than_s: Annotated[float, Field(ge=0, le=3.2e9, allow_inf_nan=False)] = OLDER_THAN_S
 
 
 class BackendEnvParams(Params):
@@ -95,44 +88,13 @@ class BackendEnvParams(Params):
     env: dict[str, str] = {}
 
 
-class NameRule(Result):
-    name: str
-    rule: str
-
-
-class CheckedList(Result):
-    list: str
-    source: str
-    date: str
-
-
-class BackendEnvResult(Result):
-    kept: list[NameRule]
-    dropped: list[NameRule]
-    set: list[NameRule]
-    lists: list[CheckedList] = []
-    held_back: list[str] = []
-
-
 class BackendModelsParams(Params):
     name: Annotated[str, Field(max_length=64)]
-
-
-class BackendModelsResult(Result):
-    models: list[str]
 
 
 class BackendCheckParams(Params):
     name: Annotated[str, Field(max_length=64)] | None = None
     cwd: Path | None = None
-
-
-class CheckFinding(Result):
-    check: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
-    fix: str
-    backend: str | None
 
 
 class Timeouts(Params):
@@ -173,20 +135,10 @@ class SessionNewParams(Params):
     system_prompt_mode: Literal["append", "replace"] | None = None
 
 
-class SessionNewResult(Result):
-    session_id: str
-    native_session_id: str | None = None
-
-
 class SessionForkParams(Params):
     session_id: SessionId
     session_id_new: SessionId | None = None
     at_turn: TurnId | None = None
-
-
-class SessionForkResult(Result):
-    session_id: str
-    native_session_id: str
 
 
 class SessionListParams(Params):
@@ -196,53 +148,8 @@ class SessionListParams(Params):
     cursor: SessionId | None = None
 
 
-class SessionSummary(Result):
-    session_id: str
-    backend: str
-    model: str | None
-    state: str
-    phase: str | None
-    turn_id: str | None
-    native_session_id: str | None
-    cwd: str
-    labels: dict[str, str]
-    created_at: str
-    pid: int | None
-    keeper_pid: int | None
-    rss_bytes: int | None
-    live: bool
-    idle_s: float | None
-    age_s: float | None
-    turns: int
-    last_turn: dict[str, Any] | None
-    held: dict[str, Any] | None
-    approvals: int
-    queue: list[dict[str, Any]]
-    tokens: Usage
-    cost_usd: float | None
-    cost_source: str
-    budget: dict[str, Any] | None
-    subscribers: int
-    first_seq: int
-    next_seq: int
-    last_event: dict[str, Any] | None
-    next_timer: dict[str, Any] | None
-
-
-class SessionListResult(Result):
-    sessions: list[SessionSummary]
-    next_cursor: str | None = None
-
-
 class SessionParams(Params):
     session_id: SessionId
-
-
-class SessionDetail(SessionSummary):
-    tools: dict[str, Any] | None = None
-    timers: list[dict[str, Any]]
-    watch: dict[str, Any] | None
-    last_events: list[dict[str, Any]]
 
 
 class TextBlock(Params):
@@ -340,31 +247,6 @@ class PromptParams(Params):
         return [*(block for block in blocks if isinstance(block, ImageBlock)), *inner]
 
 
-class PromptResult(Result):
-    turn_id: str
-    seq: int
-    delivery: Literal["delivered", "queued", "steered", "duplicate", "uncertain"]
-    position: int | None = None
-    prompt_id: str | None = None
-    held: dict[str, Any] | None = None
-    evidence: dict[str, Any] | None = None
-
-
-class TurnResult(Result):
-    turn_id: str
-    outcome: str
-    text: str
-    usage: Usage
-    cost_usd: float | None = None
-    cost_source: str | None = None
-    stop_reason: str | None = None
-    denied: list[str] = []
-    error: dict[str, Any] | None = None
-    structured: Any = None
-    delivery: Literal["uncertain"] | None = None
-    evidence: dict[str, Any] | None = None
-
-
 class SetModelParams(Params):
     session_id: SessionId
     model: ModelName
@@ -375,17 +257,11 @@ class SetPermissionModeParams(Params):
     permission_mode: PermissionMode
 
 
-class SetResult(Result):
-    applied: Literal["now", "next_turn"]
-    value: str
+class SetBudgetParams(Params):
+    """`budget` replaces the whole budget. A missing limit is no limit."""
 
-
-class ContextUsageResult(Result):
-    total_tokens: int | None
-    max_tokens: int | None
-    percentage: float | None
-    model: str | None
-    categories: list[dict[str, Any]]
+    session_id: SessionId
+    budget: Budget
 
 
 class CompactParams(Params):
@@ -401,31 +277,35 @@ class InterruptParams(Params):
     mode: Literal["graceful", "kill"] = "graceful"
 
 
-class InterruptResult(Result):
-    turn_id: str
-    outcome: str
+MAX_MESSAGE_BYTES = 4 * 1024
+MAX_DATA_BYTES = 64 * 1024
+
+
+class NoteParams(Params):
+    """`code` begins with `client.`, so that no note looks like a notice of the daemon."""
+
+    session_id: SessionId
+    code: Annotated[str, Field(pattern=r"^client\.[a-z0-9][a-z0-9_.-]{0,63}$")]
+    message: str
+    data: dict[str, Any] | None = None
+
+    @field_validator("message")
+    @classmethod
+    def _is_short(cls, message: str) -> str:
+        if len(message.encode("utf-8", "replace")) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"the message has more than {MAX_MESSAGE_BYTES} bytes")
+        return message
+
+    @field_validator("data")
+    @classmethod
+    def _is_small(cls, data: dict[str, Any] | None) -> dict[str, Any] | None:
+        if data is not None and len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) > MAX_DATA_BYTES:
+            raise ValueError(f"the data has more than {MAX_DATA_BYTES} bytes as JSON")
+        return data
 
 
 class ApprovalListParams(Params):
     session_id: SessionId | None = None
-
-
-class OpenApproval(Result):
-    approval_id: str
-    session_id: str
-    turn_id: str | None
-    tool_name: str
-    input: dict[str, Any]
-    suggestions: list[dict[str, Any]]
-    requested_at: str
-    seq: int
-    tool_use_id: str | None = None
-    reason: str | None = None
-    blob: str | None = None
-
-
-class ApprovalListResult(Result):
-    approvals: list[OpenApproval]
 
 
 class RespondParams(Params):
@@ -437,12 +317,6 @@ class RespondParams(Params):
     remember: bool = False
 
 
-class RespondResult(Result):
-    approval_id: str
-    session_id: str
-    decision: Literal["allow", "deny"]
-
-
 class SubscribeParams(Params):
     session_id: AnySession
     after_seq: Seq | dict[SessionId, Seq] | None = None
@@ -450,13 +324,6 @@ class SubscribeParams(Params):
     deltas: bool = True
     raw: bool = False
     name: CursorName | None = None
-
-
-class SubscribeResult(Result):
-    next_seq: int | None = None
-    first_seq: int | None = None
-    after_seq: int | None = None
-    cursors: dict[str, int] | None = None
 
 
 class UnsubscribeParams(Params):
@@ -468,10 +335,6 @@ class AckParams(Params):
     name: CursorName
     session_id: SessionId
     seq: Seq
-
-
-class AckResult(Result):
-    seq: int
 
 
 class EventsParams(Params):
@@ -489,7 +352,35 @@ class BlobParams(Params):
     limit: Annotated[int, Field(ge=1, le=8 * 1024 * 1024)] = 1024 * 1024
 
 
-class BlobResult(Result):
-    data_base64: str
-    size: int
-    eof: bool
+CallId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+ToolName = Annotated[str, Field(min_length=1, max_length=256)]
+# As in a prompt: the discriminator looks at the type first, so that an error names the faulty block.
+ToolContent = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[SaidBlock], Tag("blocks")],
+    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+]
+
+
+class ToolServeParams(Params):
+    session_id: SessionId
+
+
+class AnswerParams(Params):
+    content: ToolContent
+    is_error: bool = False
+
+
+class ToolResultParams(AnswerParams):
+    session_id: SessionId
+    call_id: CallId
+
+
+class BridgeHelloParams(Params):
+    token: Annotated[str, Field(max_length=256, repr=False)]
+
+
+class BridgeCallParams(Params):
+    call_id: CallId
+    name: ToolName
+    input: dict[str, Any] = {}
+    tool_use_id: Annotated[str, Field(max_length=256)] | None = None

@@ -6,31 +6,31 @@ import json
 
 import pytest
 
-from clisup.daemon.clients.event_cache import PAGES_BYTES, PIECE_BYTES, SESSION_BYTES, Recent, Shelf
+from clisup.daemon.clients.event_cache import PIECE_BYTES, SESSION_BYTES, EventCache, RecentEvents
 
 
 def batch(first: int, count: int, size: int = 10) -> list[bytes]:
     return [json.dumps({"seq": seq, "pad": "x" * size}).encode() for seq in range(first, first + count)]
 
 
-def fill(recent: Recent, first: int, count: int, size: int = 10) -> list[bytes]:
+def fill(recent: RecentEvents, first: int, count: int, size: int = 10) -> list[bytes]:
     events = batch(first, count, size)
     recent.add(first, events, sum(map(len, events)))
     return events
 
 
 @pytest.fixture
-def recent() -> Recent:
-    return Recent(Shelf())
+def recent() -> RecentEvents:
+    return RecentEvents(EventCache())
 
 
-def test_a_follower_at_any_place_gets_all_that_came_after_it(recent: Recent) -> None:
+def test_a_follower_at_any_place_gets_all_that_came_after_it(recent: RecentEvents) -> None:
     events = [*fill(recent, 5, 3), *fill(recent, 8, 1), *fill(recent, 9, 4)]
     for seq in range(5, 13):
         assert recent.after(seq) == (13, events[seq - 5 :])
 
 
-def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: Recent) -> None:
+def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: RecentEvents) -> None:
     assert recent.after(1) is None
     assert not recent.has(1)
     fill(recent, 5, 3)
@@ -39,7 +39,7 @@ def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: Recent) -
     assert recent.after(8) is None  # nothing to give
 
 
-def test_a_client_gets_frames_of_the_same_bytes(recent: Recent) -> None:
+def test_a_client_gets_frames_of_the_same_bytes(recent: RecentEvents) -> None:
     events = fill(recent, 1, 3)
     for _ in range(2):
         found = recent.frames(2)
@@ -57,7 +57,7 @@ def test_a_client_gets_frames_of_the_same_bytes(recent: Recent) -> None:
     assert recent.frames(9) is None
 
 
-def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: Recent) -> None:
+def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: RecentEvents) -> None:
     for first in range(1, 41, 4):
         fill(recent, first, 4, PIECE_BYTES // 8)
     seq, seen = 30, []
@@ -68,7 +68,7 @@ def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: Recent) -
     assert seen == list(range(30, 41))
 
 
-def test_one_session_holds_no_more_than_its_part(recent: Recent) -> None:
+def test_one_session_holds_no_more_than_its_part(recent: RecentEvents) -> None:
     for first in range(1, 200):
         fill(recent, first, 1, SESSION_BYTES // 10)
         assert recent.size <= SESSION_BYTES
@@ -76,7 +76,7 @@ def test_one_session_holds_no_more_than_its_part(recent: Recent) -> None:
     assert not recent.has(100)
 
 
-def test_a_batch_over_the_part_is_kept_alone_until_the_next_one(recent: Recent) -> None:
+def test_a_batch_over_the_part_is_kept_alone_until_the_next_one(recent: RecentEvents) -> None:
     fill(recent, 1, 1)
     fill(recent, 2, 1, 2 * SESSION_BYTES)
     assert not recent.has(1)
@@ -87,64 +87,32 @@ def test_a_batch_over_the_part_is_kept_alone_until_the_next_one(recent: Recent) 
 
 
 def test_sessions_that_are_quiet_make_room_for_those_that_speak() -> None:
-    shelf = Shelf(limit=10_000)
-    quiet, loud = Recent(shelf), Recent(shelf)
+    cache = EventCache(limit=10_000)
+    quiet, loud = RecentEvents(cache), RecentEvents(cache)
     fill(quiet, 1, 3, 2_000)
     for first in range(1, 5):
         fill(loud, first, 1, 1_000)
     assert quiet.size == 0
     assert quiet.after(1) is None
-    assert shelf.total == loud.size <= 10_000
+    assert cache.total == loud.size <= 10_000
 
 
 def test_what_is_let_go_leaves_no_trace() -> None:
-    shelf = Shelf()
-    recent = Recent(shelf)
+    cache = EventCache()
+    recent = RecentEvents(cache)
     fill(recent, 1, 3)
     recent.frames(1)
     recent.clear()
     recent.clear()
-    assert (shelf.total, recent.size, recent.frames(1)) == (0, 0, None)
+    assert (cache.total, recent.size, recent.frames(1)) == (0, 0, None)
     fill(recent, 10, 1)
     assert recent.has(10)
     assert not recent.has(3)
 
 
-def test_a_page_of_history_that_one_has_read_is_there_for_the_others() -> None:
-    shelf = Shelf()
-    recent, other = Recent(shelf), Recent(shelf)
-    recent.keep_page(7, 9, b"frames")
-    assert recent.page(7) == (9, b"frames")
-    assert recent.page(8) is None and other.page(7) is None
-
-
-def test_pages_are_bounded_and_the_oldest_go_first() -> None:
-    shelf = Shelf()
-    recent = Recent(shelf)
-    page = b"x" * (PAGES_BYTES // 4)
-    for seq in (1, 2, 3, 4, 4, 5):
-        recent.keep_page(seq, seq + 1, page)
-    assert [recent.page(seq) is not None for seq in range(1, 6)] == [False, True, True, True, True]
-    recent.keep_page(6, 7, b"x" * (PAGES_BYTES + 1))
-    assert not shelf.pages
-    recent.keep_page(7, 8, page)
-    assert recent.page(7) is not None
-
-
-def test_pages_go_when_nobody_follows_and_stay_when_others_need_the_room_of_the_newest_events() -> None:
-    shelf = Shelf(limit=10)
-    recent, other = Recent(shelf), Recent(shelf)
-    recent.add(1, [b"a"], 8)
-    recent.keep_page(7, 9, b"frames")
-    other.add(1, [b"b"], 8)
-    assert not recent.has(1) and recent.page(7) is not None
-    other.clear()
-    assert recent.page(7) is None
-
-
 def test_what_one_session_keeps_no_other_one_has() -> None:
-    shelf = Shelf()
-    one, other = Recent(shelf), Recent(shelf)
+    cache = EventCache()
+    one, other = RecentEvents(cache), RecentEvents(cache)
     fill(one, 1, 3)
     assert one.has(1) and not other.has(1)
     one.clear()

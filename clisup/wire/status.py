@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from clisup.model.events import TurnOutcome
-from clisup.wire.models import BackendInfo, Result, SessionSummary
+from clisup.wire.results import BackendInfo, Result, SessionSummary
 
 __all__ = [
     "STATUS_SCHEMA",

@@ -1,0 +1,49 @@
+"""Handlers of the `backend/...` methods."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec.structs import asdict
+
+from clisup.daemon.app import Daemon
+from clisup.daemon.clients.connection import Connection, Handlers
+from clisup.policy.environment.scrub import held_back
+from clisup.wire.params import BackendCheckParams, BackendEnvParams, BackendModelsParams, Empty
+from clisup.wire.results import BackendEnvResult, BackendModelsResult, CheckedList, NameRule
+
+__all__ = ["BackendHandlers"]
+
+
+class BackendHandlers:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def table(self) -> Handlers:
+        return {
+            "backend/list": self.list,
+            "backend/env": self.env,
+            "backend/models": self.models,
+            "backend/check": self.check,
+        }
+
+    async def list(self, connection: Connection, params: Empty) -> bytes:
+        return json.dumps(await self._daemon.backends.describe()).encode()
+
+    async def env(self, connection: Connection, params: BackendEnvParams) -> bytes:
+        backend = self._daemon.backends.get(params.name)
+        own = backend.own_launch()
+        _, report = backend.environment(request_env=params.env, sets=own.env, closed=own.closed_env, markers={})
+        groups = {
+            name: [NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
+        }
+        held = held_back(report, backend.rules.pairs, backend.adapter.login_keys)
+        lists = [CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
+        return BackendEnvResult(**groups, lists=lists, held_back=held).to_json()
+
+    async def models(self, connection: Connection, params: BackendModelsParams) -> bytes:
+        return BackendModelsResult(models=await self._daemon.backends.get(params.name).models()).to_json()
+
+    async def check(self, connection: Connection, params: BackendCheckParams) -> bytes:
+        found = await self._daemon.diagnose(params.name, params.cwd)
+        return json.dumps([asdict(finding) for finding in found]).encode()

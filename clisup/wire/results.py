@@ -1,0 +1,317 @@
+"""Results of the methods, and the params of the daemon's own requests: what the daemon writes. docs/protocol.md explains each field."""
+
+# Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from clisup.config.keys import Effect
+from clisup.model.prompts.tool_spec import ToolSpec
+from clisup.model.usage import Usage
+
+GcItemKind = Literal["session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket"]
+
+
+class Result(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    def to_json(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+class Done(Result):
+    ok: bool = True
+
+
+class InitializeResult(Result):
+    protocol_version: int
+    server: dict[str, Any]
+    limits: dict[str, int]
+    backends: list[str]
+
+
+class PingResult(Result):
+    time: str
+
+
+class RestartResult(Result):
+    running: int
+    instance_id: str
+
+
+class ChangedKey(Result):
+    key: str
+    what: Literal["changed", "added", "removed"]
+    effect: Effect
+
+
+class ReloadResult(Result):
+    file: str
+    changed: list[ChangedKey]
+
+
+class MetricsResult(Result):
+    text: str
+    content_type: str
+
+
+class LogResult(Result):
+    lines: list[dict[str, Any]]
+    dropped: int
+    held_back: dict[str, int]
+
+
+class GcItem(Result):
+    """Removed file or directory. With `dry_run`: a file or directory that a real run would remove."""
+
+    kind: GcItemKind
+    path: str
+    session_id: str | None
+    bytes: int
+    reason: str
+
+
+class GcFailure(Result):
+    """File or directory that the daemon failed to remove, with the reason."""
+
+    path: str
+    error: str
+
+
+class GcResult(Result):
+    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call."""
+
+    dry_run: bool
+    items: list[GcItem]
+    bytes: int
+    failed: list[GcFailure]
+    more: int
+
+
+class BackendInfo(Result):
+    name: str
+    kind: str
+    command: list[str]
+    path: str | None
+    version: str | None
+    supported: bool
+    supported_versions: str
+    capabilities: dict[str, Any]
+    unavailable_reason: str | None
+    default: bool
+
+
+class NameRule(Result):
+    name: str
+    rule: str
+
+
+class CheckedList(Result):
+    list: str
+    source: str
+    date: str
+
+
+class BackendEnvResult(Result):
+    kept: list[NameRule]
+    dropped: list[NameRule]
+    set: list[NameRule]
+    lists: list[CheckedList] = []
+    held_back: list[str] = []
+
+
+class BackendModelsResult(Result):
+    models: list[str]
+
+
+class CheckFinding(Result):
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str
+    backend: str | None
+
+
+class SessionNewResult(Result):
+    session_id: str
+    native_session_id: str | None = None
+
+
+class SessionForkResult(Result):
+    session_id: str
+    native_session_id: str
+
+
+class SessionSummary(Result):
+    session_id: str
+    backend: str
+    model: str | None
+    state: str
+    phase: str | None
+    turn_id: str | None
+    native_session_id: str | None
+    cwd: str
+    labels: dict[str, str]
+    created_at: str
+    pid: int | None
+    keeper_pid: int | None
+    rss_bytes: int | None
+    live: bool
+    idle_s: float | None
+    age_s: float | None
+    turns: int
+    last_turn: dict[str, Any] | None
+    held: dict[str, Any] | None
+    approvals: int
+    queue: list[dict[str, Any]]
+    tokens: Usage
+    cost_usd: float | None
+    cost_source: str
+    budget: dict[str, Any] | None
+    subscribers: int
+    first_seq: int
+    next_seq: int
+    last_event: dict[str, Any] | None
+    next_timer: dict[str, Any] | None
+
+
+class SessionListResult(Result):
+    sessions: list[SessionSummary]
+    next_cursor: str | None = None
+
+
+class SessionDetail(SessionSummary):
+    tools: dict[str, Any] | None = None
+    timers: list[dict[str, Any]]
+    watch: dict[str, Any] | None
+    last_events: list[dict[str, Any]]
+
+
+class PromptResult(Result):
+    turn_id: str
+    seq: int
+    delivery: Literal["delivered", "queued", "steered", "duplicate", "uncertain"]
+    position: int | None = None
+    prompt_id: str | None = None
+    held: dict[str, Any] | None = None
+    evidence: dict[str, Any] | None = None
+
+
+class TurnResult(Result):
+    turn_id: str
+    outcome: str
+    text: str
+    usage: Usage
+    cost_usd: float | None = None
+    cost_source: str | None = None
+    stop_reason: str | None = None
+    denied: list[str] = []
+    error: dict[str, Any] | None = None
+    structured: Any = None
+    delivery: Literal["uncertain"] | None = None
+    evidence: dict[str, Any] | None = None
+
+
+class SetResult(Result):
+    applied: Literal["now", "next_turn"]
+    value: str
+
+
+class SetBudgetResult(Result):
+    """Budget as `session/get` shows it. Null if the session has no limit any more."""
+
+    budget: dict[str, Any] | None
+
+
+class ContextUsageResult(Result):
+    total_tokens: int | None
+    max_tokens: int | None
+    percentage: float | None
+    model: str | None
+    categories: list[dict[str, Any]]
+
+
+class InterruptResult(Result):
+    turn_id: str
+    outcome: str
+
+
+class NoteResult(Result):
+    """Seq of the `notice` in the journal."""
+
+    seq: int
+
+
+class OpenApproval(Result):
+    approval_id: str
+    session_id: str
+    turn_id: str | None
+    tool_name: str
+    input: dict[str, Any]
+    suggestions: list[dict[str, Any]]
+    requested_at: str
+    seq: int
+    tool_use_id: str | None = None
+    reason: str | None = None
+    blob: str | None = None
+
+
+class ApprovalListResult(Result):
+    approvals: list[OpenApproval]
+
+
+class RespondResult(Result):
+    approval_id: str
+    session_id: str
+    decision: Literal["allow", "deny"]
+
+
+class SubscribeResult(Result):
+    next_seq: int | None = None
+    first_seq: int | None = None
+    after_seq: int | None = None
+    cursors: dict[str, int] | None = None
+
+
+class AckResult(Result):
+    seq: int
+
+
+class BlobResult(Result):
+    data_base64: str
+    size: int
+    eof: bool
+
+
+class ToolServeResult(Result):
+    session_id: str
+    tools: list[str]
+    open: int
+
+
+class ToolCallParams(Result):
+    session_id: str
+    turn_id: str | None
+    call_id: str
+    tool_use_id: str | None
+    name: str
+    input: dict[str, Any]
+
+
+class ToolCancelledParams(Result):
+    session_id: str
+    call_id: str
+    reason: str
+
+
+class BridgeHelloResult(Result):
+    session_id: str
+    tools: list[ToolSpec]
+    max_frame_bytes: int
+    max_calls: int
+
+
+class BridgeCallResult(Result):
+    content: Any
+    is_error: bool
