@@ -12,15 +12,15 @@ __all__ = ["SABOTAGES"]
 
 def _rewind() -> None:
     """A new daemon journals again what is journaled already."""
-    from clisup.model.sessions.ledger import Turn
+    from clisup.model.sessions.ledger import TurnRecord
 
-    Turn.has_journaled = lambda *_args: False  # type: ignore[method-assign]
+    TurnRecord.has_journaled = lambda *_args: False  # type: ignore[method-assign]
 
 
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
     from clisup.daemon.runs import run
-    from clisup.model.sessions.ledger import Turn
+    from clisup.model.sessions.ledger import TurnRecord
     from clisup.store.spool import spool_size
 
     begin = run.Run.__init__
@@ -31,7 +31,7 @@ def _skip() -> None:
         skipped[id(self._sink.turn)] = spool_size(self._dir.out)
 
     run.Run.__init__ = begins  # type: ignore[method-assign]
-    Turn.has_journaled = lambda self, _spool, end, _k=0: end <= skipped.get(id(self), 0)  # type: ignore[method-assign]
+    TurnRecord.has_journaled = lambda self, _spool, end, _k=0: end <= skipped.get(id(self), 0)  # type: ignore[method-assign]
 
 
 def _shuffle() -> None:

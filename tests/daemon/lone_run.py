@@ -22,7 +22,7 @@ from clisup.model.events import (
     TurnStarted,
 )
 from clisup.model.journal import read_lines
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
@@ -48,7 +48,7 @@ class _Sink:
         self.told: list[object] = []
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> TurnRecord:
         turn = self._recorder.ledger.active_turn
         assert turn is not None, "a run belongs to a turn, or waits for one"
         return turn

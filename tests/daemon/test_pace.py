@@ -22,7 +22,7 @@ from clisup.daemon.runs import reader, run
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.reader import CHUNK_LINES, STEP_S, SpoolLines, SpoolReader
 from clisup.daemon.runs.stderr import StderrEvents
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.policy.secrets.redact import Redactor
 
 LINES_A_STEP = 10
@@ -79,7 +79,7 @@ class Reading:
         disk: Any = GoodDisk()
         batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
         self.err = SpoolLines(str(tmp_path / "err"), 0, 1 << 20)
-        stderr = StderrEvents(batch, lambda: Turn("t1"), Redactor([]), run=1, path="err", limit=-1)
+        stderr = StderrEvents(batch, lambda: TurnRecord("t1"), Redactor([]), run=1, path="err", limit=-1)
         self.out = SpoolLines(str(tmp_path / "out"), 0, 1 << 20)
         self.owner, self.size = Owner(self.out), len(out)
         self.reader = SpoolReader(

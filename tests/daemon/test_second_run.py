@@ -17,7 +17,7 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.turn import TurnRunner
 from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.model.events import Actor
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.wire.params import PromptParams, SessionNewParams
 
 LIMIT_S = 20.0
@@ -48,7 +48,7 @@ async def test_the_keeper_of_a_second_run_is_known_as_soon_as_there_is_one(
     real: list[int] = []
     take_hold = TurnRunner._run
 
-    async def looked(runner: TurnRunner, turn: Turn, request: LaunchRequest, sink: TurnRecorder) -> Run:
+    async def looked(runner: TurnRunner, turn: TurnRecord, request: LaunchRequest, sink: TurnRecorder) -> Run:
         context = runner._context
         told.append(context.keeper_pid())
         real.append((context.dir.run(turn.run).start_record() or {})["keeper_pid"])

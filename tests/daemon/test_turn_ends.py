@@ -11,7 +11,7 @@ import trio
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.model.events import TurnCompleted, TurnError
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from tests.daemon.recorder_in_memory import MemoryJournal, recorder_in_memory
 
 DONE = TurnCompleted(outcome="failed", error=TurnError(kind="budget", message="used up"))
@@ -34,7 +34,7 @@ def test_a_queued_turn_that_a_client_takes_back_meanwhile_is_not_ended_again(tak
 
     async def main() -> None:
         recorder = recorder_in_memory(journal, disk)
-        turn = Turn("t1")
+        turn = TurnRecord("t1")
         recorder.ledger.queue.append(turn)
         session = SimpleNamespace(
             recorder=recorder,

@@ -39,7 +39,7 @@ from clisup.model.sessions.budget import (
     limits_of,
     used_of,
 )
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.model.usage import Usage, whole_usd
 from clisup.policy.watchdog import ladder_for
@@ -83,7 +83,7 @@ class Budgets:
         """Return the budget as `session/get` shows it, or None."""
         return None if (limits := self.limits) is None else describe_budget(limits, self.used())
 
-    def _elapsed(self, turn: Turn) -> float:
+    def _elapsed(self, turn: TurnRecord) -> float:
         """Return the seconds since the turn began. Only the wall clock knows the part before this daemon."""
         if turn.began is None:
             return 0.0
@@ -149,7 +149,7 @@ class Budgets:
 
     # -- after a turn
 
-    def settled(self, done: TurnCompleted, memo: TurnState, turn: Turn | None) -> tuple[TurnCompleted, TurnState]:
+    def settled(self, done: TurnCompleted, memo: TurnState, turn: TurnRecord | None) -> tuple[TurnCompleted, TurnState]:
         """Complete a turn's end: add the usage reported on the way and an estimated cost where the CLI reported none.
 
         `turn` is the one that ends, or None for one that never began. If the end reports less usage than the way did,

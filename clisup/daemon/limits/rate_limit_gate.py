@@ -9,7 +9,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
 from clisup.model.events import Notice, TurnCompleted, TurnError
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.policy.rate_limit import iso
 
 __all__ = ["RateLimitGate"]
@@ -52,7 +52,7 @@ class RateLimitGate:
             **{name: value for name, value in held.describe().items() if value is not None},
         )
 
-    async def wait(self, turn: Turn, held: AccountWait) -> TurnCompleted | None:
+    async def wait(self, turn: TurnRecord, held: AccountWait) -> TurnCompleted | None:
         """Wait for a while. Return the turn's end if its prompt refuses to wait."""
         context = self._context
         prompt = await context.services.storage.with_retry(lambda: context.dir.load_prompt(turn.id))

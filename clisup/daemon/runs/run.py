@@ -41,7 +41,7 @@ from clisup.host import clock
 from clisup.model.events import BackendStatus, EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal, begins_turn, sum_of
 from clisup.model.verdict import ExitRecord
@@ -135,7 +135,7 @@ class Run:
         return self._settings.frames
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> TurnRecord:
         """Return the running turn. Between two turns of a live process it has no id."""
         return self._sink.turn
 
@@ -280,7 +280,7 @@ class Run:
                 break
         self.watchdog.alive(heartbeat=self._heartbeat)
 
-    def _is_midway(self, turn: Turn) -> bool:
+    def _is_midway(self, turn: TurnRecord) -> bool:
         """Tell whether a line may need no decision: the turn has spoken and has not ended.
 
         The turn's first frame changes the session's state. A live process may begin a turn by itself, or wait for the end.
@@ -289,7 +289,7 @@ class Run:
             return False
         return not self._live or bool(turn.id and not turn.ending)
 
-    def _take_plain(self, told: Sequence[tuple[Line, Sequence[EventBase]]], turn: Turn) -> None:
+    def _take_plain(self, told: Sequence[tuple[Line, Sequence[EventBase]]], turn: TurnRecord) -> None:
         """Journal the events of lines that need no decision."""
         run, items = self._settings.number, []
         known = turn.has_journaled("out", told[0][0].start + 1)

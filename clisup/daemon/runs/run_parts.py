@@ -14,7 +14,7 @@ from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.storage import Storage
 from clisup.model.events import ApprovalRequested, Notice
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding
 from clisup.model.terminal import Terminal
 from clisup.ops.drift import FrameSample
@@ -51,7 +51,7 @@ class RunSink(Protocol):
     """Recorder of a run's events. A one-shot run has another one than a live run."""
 
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> TurnRecord: ...
     @property
     def carried(self) -> Carried: ...
     def record(self, items: Sequence[Item]) -> int: ...

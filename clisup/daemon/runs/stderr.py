@@ -9,7 +9,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import StderrLine
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.policy.secrets.redact import Redactor
 
 __all__ = ["STDERR_TEXT_LIMIT", "StderrEvents"]
@@ -25,7 +25,7 @@ class StderrEvents:
     """
 
     def __init__(
-        self, batch: Batch, turn: Callable[[], Turn], redact: Redactor, *, run: int, path: str, limit: int
+        self, batch: Batch, turn: Callable[[], TurnRecord], redact: Redactor, *, run: int, path: str, limit: int
     ) -> None:
         self._batch, self._turn, self._redact = batch, turn, redact
         self._run, self._path, self._limit = run, path, limit

@@ -19,7 +19,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError
 from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.store.session_dir import RunDir
 from clisup.store.transcripts import READ_LIMIT, Mark, appended, transcript_exists, transcript_mark, transcript_size
@@ -75,7 +75,7 @@ class CliSession:
         """Return the size of the transcript. A run appends after it."""
         return transcript_size(self.pattern())
 
-    def evidence(self, turn: Turn, run_dir: RunDir) -> dict[str, Any]:
+    def evidence(self, turn: TurnRecord, run_dir: RunDir) -> dict[str, Any]:
         """Return what the transcript says of a prompt whose fate is unknown. Blocks: call it in a thread."""
         prompt = self._context.dir.load_prompt(turn.id)
         try:
@@ -86,7 +86,7 @@ class CliSession:
             return {"transcript": "missing"}
         return {"transcript": self._context.backend.adapter.transcript_says(data, str(prompt["text"]))}
 
-    def last_words(self, turn: Turn, run_dir: RunDir) -> bytes:
+    def last_words(self, turn: TurnRecord, run_dir: RunDir) -> bytes:
         """Return the end of what the CLI appended to its transcript in the turn. Blocks."""
         try:
             begin = max(self._begin(turn, run_dir), self.transcript_size() - READ_LIMIT)
@@ -95,7 +95,7 @@ class CliSession:
             return b""
 
     @staticmethod
-    def _begin(turn: Turn, run_dir: RunDir) -> int:
+    def _begin(turn: TurnRecord, run_dir: RunDir) -> int:
         """Return the size of the transcript at the turn's start."""
         return int(run_dir.intent().get("transcript_at", 0)) if turn.transcript_at is None else turn.transcript_at
 

@@ -20,7 +20,7 @@ from clisup.daemon.sessions.turn_recorder import carried_totals
 from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnEnding, TurnState
 from clisup.model.verdict import ExitRecord, because, conclude, ended_by
 from clisup.store.session_dir import RunDir
@@ -82,7 +82,7 @@ class RunCloser:
         return await self._conclude(turn, run, record, run_dir, mode, lap_s)
 
     async def _conclude(
-        self, turn: Turn, run: Run, record: ExitRecord, run_dir: RunDir, mode: str | None, lap_s: float
+        self, turn: TurnRecord, run: Run, record: ExitRecord, run_dir: RunDir, mode: str | None, lap_s: float
     ) -> Correction | None:
         context, adapter = self._context, self._context.backend.adapter
         end = RunEnd(record.exit_code, record.signal, context.redact(ends_text(run_dir.err)))
@@ -115,7 +115,7 @@ class RunCloser:
         failpoint("end.after")
         return None
 
-    def _because(self, silence: TurnError, end: RunEnd, turn: Turn, run_dir: RunDir) -> TurnError:
+    def _because(self, silence: TurnError, end: RunEnd, turn: TurnRecord, run_dir: RunDir) -> TurnError:
         """Return the failure of the request that the CLI was repeating, if its files report one. Blocks."""
         transcript = self._cli.last_words(turn, run_dir)
         failure = self._context.backend.adapter.repeated(end, transcript, answered=turn.answered)
@@ -133,7 +133,7 @@ class RunCloser:
             return None  # the history is gone: the client has to know
         return wanted
 
-    async def _was_not_taken(self, turn: Turn, run: Run, run_dir: RunDir) -> bool:
+    async def _was_not_taken(self, turn: TurnRecord, run: Run, run_dir: RunDir) -> bool:
         """Tell whether a live process exited just before it could take the turn's prompt.
 
         It printed nothing for this turn, nobody ended it, and its transcript does not hold the prompt.

@@ -37,7 +37,7 @@ from clisup.host.log import LOG
 from clisup.model.envelope import writable
 from clisup.model.events import Actor, Notice, SessionForked, SessionSeeded, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState
-from clisup.model.sessions.ledger import Ledger, Turn
+from clisup.model.sessions.ledger import Ledger, TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.wire.params import NoteParams
@@ -179,7 +179,7 @@ class Session:
             else:
                 await context.work.wait()
 
-    async def _may_begin(self, turn: Turn) -> bool:
+    async def _may_begin(self, turn: TurnRecord) -> bool:
         """Tell whether the next turn may begin now. If not, end it or wait for a while."""
         end = self.budgets.exhausted()
         if end is None:
@@ -213,7 +213,7 @@ class Session:
         if self.ledger.current is not None and self.live is not None:
             self.live.continued()
 
-    async def _next_turn(self, turn: Turn) -> None:
+    async def _next_turn(self, turn: TurnRecord) -> None:
         context, slots = self.context, self.context.services.slots
         await trio.sleep(BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)])
         if self.ledger.turn(turn.id) is None or self.ledger.current is not None:  # the CLI may have begun a turn
@@ -243,7 +243,7 @@ class Session:
         self._turn_over()
         self._count_failure()
 
-    async def _guarded(self, work: Awaitable[Any], turn: Turn | None = None) -> None:
+    async def _guarded(self, work: Awaitable[Any], turn: TurnRecord | None = None) -> None:
         """Contain a fault of the daemon in this session: it ends the turn, never the daemon.
 
         The prompt of `turn` is removed once the turn's end is on disk. It stays if the daemon stops before the turn ends.
@@ -319,7 +319,7 @@ class Session:
         elif self._runner is not None:
             self._runner.cancel(reason, mode, **why)
 
-    def _drop_queued(self, turn: Turn, actor: Actor) -> None:
+    def _drop_queued(self, turn: TurnRecord, actor: Actor) -> None:
         """Remove a turn from the queue. Raises `WorldError(storage_failed)`."""
         error = TurnError(kind="cancelled", message=f"taken out of the queue by uid {actor.uid}")
         done = TurnCompleted(outcome="interrupted", error=error)

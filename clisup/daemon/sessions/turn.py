@@ -42,7 +42,7 @@ from clisup.model.events import (
     TurnStarted,
 )
 from clisup.model.prompts.stored import StoredPrompt
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.store.session_dir import RunDir
@@ -119,7 +119,7 @@ class TurnRunner:
             reason, mode, why = self._cancellation
             run.end(reason, ladder_for(mode, self._context.timeouts), **why)
 
-    async def execute(self, turn: Turn) -> None:
+    async def execute(self, turn: TurnRecord) -> None:
         """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
         context = self._context
         context.starting = turn.id  # from here on a client can cancel the turn, even while its prompt cannot be read
@@ -136,10 +136,10 @@ class TurnRunner:
         finally:
             context.starting = None
 
-    async def _load_prompt(self, turn: Turn) -> StoredPrompt | None:
+    async def _load_prompt(self, turn: TurnRecord) -> StoredPrompt | None:
         return await self._storage.with_retry(lambda: self._context.dir.load_prompt(turn.id))
 
-    async def resume(self, turn: Turn) -> None:
+    async def resume(self, turn: TurnRecord) -> None:
         """Adopt a turn that an earlier daemon started."""
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn)
@@ -186,7 +186,7 @@ class TurnRunner:
         finally:
             lock.release()
 
-    async def _runs(self, turn: Turn, prompt: StoredPrompt) -> None:
+    async def _runs(self, turn: TurnRecord, prompt: StoredPrompt) -> None:
         for _ in range(MAX_RUNS):
             run_once = self._live_run if self._context.live_mode else self._own_run
             correction = await run_once(turn, prompt)
@@ -203,7 +203,7 @@ class TurnRunner:
 
     # -- a process for this turn -------------------------------------------------------------------------------------
 
-    async def _own_run(self, turn: Turn, prompt: StoredPrompt) -> Correction | None:
+    async def _own_run(self, turn: TurnRecord, prompt: StoredPrompt) -> Correction | None:
         why = "the process is let go, because each turn has one of its own now"
         while (
             live := self._pool.get(self._context.id)
@@ -218,7 +218,7 @@ class TurnRunner:
         self._context.starting = None
         return await self._follow(turn, launch.draft.request)
 
-    async def _follow(self, turn: Turn, request: LaunchRequest) -> Correction | None:
+    async def _follow(self, turn: TurnRecord, request: LaunchRequest) -> Correction | None:
         """Drive the turn's run to its end. Return the correction if the turn needs another run."""
         context = self._context
         recorder = TurnRecorder(context, self._approvals, self._ends)
@@ -232,7 +232,7 @@ class TurnRunner:
         finally:
             context.run = None  # processes of another run descend from another keeper
 
-    async def _run(self, turn: Turn, request: LaunchRequest, sink: RunSink) -> Run:
+    async def _run(self, turn: TurnRecord, request: LaunchRequest, sink: RunSink) -> Run:
         context = self._context
         services, backend = context.services, context.backend
         run_dir, adapter = context.dir.run(turn.run), backend.adapter
@@ -259,7 +259,7 @@ class TurnRunner:
 
     # -- a live process ----------------------------------------------------------------------------------------------
 
-    async def _live_run(self, turn: Turn, prompt: StoredPrompt) -> Correction | None:
+    async def _live_run(self, turn: TurnRecord, prompt: StoredPrompt) -> Correction | None:
         live = None if turn.started else await self._handed_over(turn, prompt)
         if live is None:
             await self._unless_cancelled(self._pool.make_room)
@@ -271,12 +271,12 @@ class TurnRunner:
         self._context.starting = None
         return await self._end_in(live, turn)
 
-    async def _end_in(self, live: LiveRun, turn: Turn) -> Correction | None:
+    async def _end_in(self, live: LiveRun, turn: TurnRecord) -> Correction | None:
         """Wait for the turn's end in a live process. The turn may have been cancelled before there was one."""
         self._end_if_cancelled(live.run)
         return await live.end_of(turn.id)
 
-    async def _handed_over(self, turn: Turn, prompt: StoredPrompt) -> LiveRun | None:
+    async def _handed_over(self, turn: TurnRecord, prompt: StoredPrompt) -> LiveRun | None:
         """Send the prompt to the live process of an earlier turn. Return None if there is none that takes the prompt."""
         while (live := self._pool.get(self._context.id)) is not None and not self.cancelled:
             await self._unless_cancelled(live.quiet)
@@ -296,7 +296,7 @@ class TurnRunner:
                 return live
         return None
 
-    async def start_live(self, turn: Turn, request: LaunchRequest, mark: dict[str, str]) -> LiveRun:
+    async def start_live(self, turn: TurnRecord, request: LaunchRequest, mark: dict[str, str]) -> LiveRun:
         """Follow the live process of this turn. `mark` is the fingerprint of its launch."""
         context = self._context
         live = LiveRun(
@@ -316,7 +316,7 @@ class TurnRunner:
         context.nursery.start_soon(live.serve)
         return live
 
-    async def adopt_live(self, turn: Turn) -> LiveRun:
+    async def adopt_live(self, turn: TurnRecord) -> LiveRun:
         """Follow a live process that an earlier daemon started."""
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn) if turn.id else None
@@ -326,7 +326,7 @@ class TurnRunner:
 
     # -- the start of a run --------------------------------------------------------------------------------------------
 
-    async def _launch(self, turn: Turn, prompt: StoredPrompt) -> Launch:
+    async def _launch(self, turn: TurnRecord, prompt: StoredPrompt) -> Launch:
         """Journal the intent, then start the keeper: a crash between the two leaves no unknown CLI."""
         context = self._context
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
@@ -346,7 +346,7 @@ class TurnRunner:
                    keeper=keeper.pid, pid=word.get("pid"))  # fmt: skip
         return launch
 
-    def _announce(self, turn: Turn, launch: Launch, prompt: StoredPrompt) -> None:
+    def _announce(self, turn: TurnRecord, launch: Launch, prompt: StoredPrompt) -> None:
         memo = TurnState(begin=SpoolPlace(out=0, err=0), live=launch.draft.request.live)
         event: EventBase = Notice(code="run_replaced", message=f"the turn goes on with run {launch.number}")
         if turn.started:
@@ -355,7 +355,7 @@ class TurnRunner:
             event = self._started(turn, launch.number, prompt, launch.draft)
         self._context.recorder.record([Item(event, turn.id, memo=memo)])
 
-    def _started(self, turn: Turn, number: int, prompt: StoredPrompt, draft: Draft) -> TurnStarted:
+    def _started(self, turn: TurnRecord, number: int, prompt: StoredPrompt, draft: Draft) -> TurnStarted:
         text = str(prompt["text"])
         actor = prompt.get("actor")
         return TurnStarted(
@@ -380,7 +380,7 @@ class TurnRunner:
             cgroup=intent.get("cgroup"),
         )
 
-    async def _fail(self, turn: Turn, error: TurnError) -> None:
+    async def _fail(self, turn: TurnRecord, error: TurnError) -> None:
         await self._ends.end(turn.id, TurnCompleted(outcome="failed", error=error))
 
 

@@ -15,7 +15,7 @@ from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.events import EventBase, TurnCompleted, TurnError
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.policy.rate_limit import with_wait
 from clisup.policy.spill import Blob
@@ -76,7 +76,7 @@ class TurnEnds:
         await self._context.recorder.record_with_retry(completed)
         self._approvals.refuse_answers()
 
-    async def end_queued(self, turn: Turn, done: TurnCompleted) -> None:
+    async def end_queued(self, turn: TurnRecord, done: TurnCompleted) -> None:
         """End a turn that has not begun, unless a client cancelled it while the disk refused the write."""
         context = self._context
 
@@ -113,7 +113,7 @@ class TurnEnds:
         await self.end(turn.id, TurnCompleted(outcome="failed", error=failure))
 
 
-def _with_denied(done: TurnCompleted, turn: Turn | None) -> TurnCompleted:
+def _with_denied(done: TurnCompleted, turn: TurnRecord | None) -> TurnCompleted:
     """Add the tools that were denied during the turn: not every CLI reports them at the end."""
     if turn is None or not turn.denied:
         return done

@@ -14,7 +14,7 @@ from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.host import clock
 from clisup.model.events import Actor, ApprovalRequested, ContentDelta, TurnError, TurnStarted
 from clisup.model.lifecycle import Cause
-from clisup.model.sessions.ledger import Turn
+from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
 from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
@@ -33,7 +33,7 @@ class TurnRecorder:
         self._began = clock.monotonic()
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> TurnRecord:
         """Return the running turn. Between two turns of a live process it has no id."""
         ledger = self._context.recorder.ledger
         turn = ledger.current or ledger.resting

@@ -27,7 +27,7 @@ from clisup.model.sessions.turn_state import (
 )
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
-__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "Turn", "turn_duration"]
+__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "TurnRecord", "turn_duration"]
 
 DEFAULT_KEYS = 1000
 KEPT_ANSWERS = 100  # resolved approvals that stay known
@@ -42,7 +42,7 @@ class Position(Struct):
     k: int = -1
 
 
-class Turn(Struct):
+class TurnRecord(Struct):
     """Queued or running turn. `begin` is the place where its part of the spools begins.
 
     Between two turns, a live process has a turn without an id. `spending` is the usage reported before the turn's end,
@@ -87,9 +87,9 @@ class Ledger(Struct):
     `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of unknown cost.
     """
 
-    current: Turn | None = None
-    resting: Turn | None = None
-    queue: list[Turn] = field(default_factory=list)
+    current: TurnRecord | None = None
+    resting: TurnRecord | None = None
+    queue: list[TurnRecord] = field(default_factory=list)
     turns: int = 0
     runs: int = 0
     completed: int = 0
@@ -182,11 +182,11 @@ class Ledger(Struct):
                 self.steers[prompt_id]["over"] = True
 
     @property
-    def active_turn(self) -> Turn | None:
+    def active_turn(self) -> TurnRecord | None:
         """Return the turn that has the process: the running one, or the one without an id of a resting live process."""
         return self.current or self.resting
 
-    def turn(self, turn_id: str) -> Turn | None:
+    def turn(self, turn_id: str) -> TurnRecord | None:
         """Return the running or queued turn of this id."""
         candidates = [*([self.current] if self.current else []), *self.queue]
         return next((turn for turn in candidates if turn.id == turn_id), None)
@@ -241,7 +241,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def _remember_run(turn: Turn, memo: TurnState) -> None:
+def _remember_run(turn: TurnRecord, memo: TurnState) -> None:
     if "run" in memo:
         turn.run = memo["run"]
         turn.process_started = turn.process_exited = False
@@ -266,8 +266,8 @@ def _remember_run(turn: Turn, memo: TurnState) -> None:
 _STRUCTS = ("position", "spending", "says")
 
 
-def _turn_out(turn: Turn) -> dict[str, Any]:
-    fields = {name: getattr(turn, name) for name in Turn.__struct_fields__ if name not in _STRUCTS}
+def _turn_out(turn: TurnRecord) -> dict[str, Any]:
+    fields = {name: getattr(turn, name) for name in TurnRecord.__struct_fields__ if name not in _STRUCTS}
     return {
         **fields,
         "says": [list(sent) for sent in turn.says],
@@ -276,11 +276,11 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _turn_in(state: dict[str, Any]) -> Turn:
+def _turn_in(state: dict[str, Any]) -> TurnRecord:
     position = {k: Position(*v) for k, v in state.get("position", {}).items()}
-    plain = {k: v for k, v in state.items() if k in Turn.__struct_fields__ and k not in _STRUCTS}
+    plain = {k: v for k, v in state.items() if k in TurnRecord.__struct_fields__ and k not in _STRUCTS}
     says = [SentMessage(*sent) for sent in state.get("says", ())]
-    return Turn(**plain, position=position, says=says, spending=Spending(**state.get("spending", {})))
+    return TurnRecord(**plain, position=position, says=says, spending=Spending(**state.get("spending", {})))
 
 
 def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
@@ -289,7 +289,7 @@ def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
         _steered(ledger, turn_id, event)
         return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
-    ledger.queue.append(Turn(turn_id, key=event.get("key")))
+    ledger.queue.append(TurnRecord(turn_id, key=event.get("key")))
     if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # it was sent, and no turn had begun it
         steer["turn"] = turn_id
     if event.get("key"):
@@ -319,7 +319,7 @@ def _move_steers(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
 
 def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     queued = next((turn for turn in ledger.queue if turn.id == event["turn_id"]), None)
-    turn = queued or Turn(event["turn_id"], key=event.get("key"), origin=event.get("origin", "prompt"))
+    turn = queued or TurnRecord(event["turn_id"], key=event.get("key"), origin=event.get("origin", "prompt"))
     ledger.queue = [other for other in ledger.queue if other is not turn]
     ledger.turns = max(ledger.turns, int(turn.id[1:]))
     _move_steers(ledger, turn.id, event)
@@ -332,7 +332,7 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
     ledger.current, ledger.resting = turn, None
 
 
-def _hand_over(process: Turn, to: Turn) -> None:
+def _hand_over(process: TurnRecord, to: TurnRecord) -> None:
     """Hand the process over to the next turn."""
     to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
     to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
@@ -394,7 +394,7 @@ def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
         over, ledger.current = ledger.current, None
         ledger.wall_s += turn_duration(over.began, event["ts"], over.paused_s)
         if over.live and over.process_started and not over.process_exited:
-            ledger.resting = Turn("")
+            ledger.resting = TurnRecord("")
             _hand_over(over, ledger.resting)
     ledger.queue = [turn for turn in ledger.queue if turn.id != turn_id]
     ledger.outcomes[outcome] = ledger.outcomes.get(outcome, 0) + 1
