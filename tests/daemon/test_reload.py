@@ -296,7 +296,7 @@ def test_limits_of_requests_hold_at_once_and_those_of_frames_for_new_connections
         )
         assert old.call("initialize")["limits"]["max_frame_bytes"] == 4096
         with daemon.wire() as third:
-            assert b"more than 2 connections" in third.line()
+            assert b"too many connections: 2 is the limit" in third.line()
 
 
 def test_retention_looks_at_once(serve: Callable[..., Harness]) -> None:

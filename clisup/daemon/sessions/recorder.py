@@ -178,7 +178,13 @@ class Recorder:
 
         `make` may return nothing by then.
         """
-        await self._storage.with_retry(lambda: self.record(items) if (items := make()) else None)
+        while True:
+            try:
+                if items := make():
+                    self.record(items)
+                return
+            except WorldError:
+                await trio.sleep(STORAGE_RETRY_S)
 
     def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
         """Fold the items into the ledger. Of events that the ledger does not read, it gets the last place alone."""
