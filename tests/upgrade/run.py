@@ -10,28 +10,26 @@ finished session. Then it kills the old daemon with SIGKILL and serves the same 
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
-import time
-from contextlib import suppress
+import venv
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-BOUND_S = 120.0
-CHUNKS = 400
+sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
+from harness import Harness, until
+from session_probe import SessionProbe
 
+ROOT = Path(__file__).resolve().parents[2]
+CHUNKS = 400
 STREAM = f"@stream {CHUNKS} 16 0.02"
 ASK = '@run Bash {"command": "echo approved"}'
-# label -> mode, prompts before the kill, prompts that must have ended before the kill
+# label -> mode, prompts before the kill, prompts that have ended before the kill
 SESSIONS: dict[str, tuple[str, list[str], int]] = {
     "finished": ("one-shot", ["Hello.", "Hello again."], 2),
     "streaming": ("one-shot", ["Hello.", STREAM], 1),
@@ -42,83 +40,25 @@ SESSIONS: dict[str, tuple[str, list[str], int]] = {
 }
 
 
-class Daemon:
-    """Daemon with the package of one tree, on a state directory and a socket of its own."""
+class TwoCodes(Harness):
+    """Daemon of one state directory, whose interpreter decides which code serves."""
 
-    def __init__(self, tree: Path, place: Path) -> None:
-        self.socket = place / "clisup.sock"
-        config = place / "config.toml"
-        config.write_text(f'[daemon]\nsocket = "{self.socket}"\nstate_dir = "{place / "state"}"\n')
-        env = {key: value for key, value in os.environ.items() if not key.startswith("CLISUP_")}
-        self._log = (place / "daemon.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "clisup", "serve", "--config", str(config)],
-            cwd=tree,
-            env={**env, "PYTHONPATH": str(tree)},
-            stdout=self._log,
-            stderr=self._log,
-        )
-        wait_until(self._answers, "the daemon serves")
+    def __init__(self) -> None:
+        super().__init__(cold=True)
+        self.python = sys.executable
 
-    def call(self, method: str, **params: Any) -> Any:
-        """Send one request on a connection of its own, and return its result."""
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(BOUND_S)
-            link.connect(str(self.socket))
-            link.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
-            with link.makefile("rb") as lines:
-                answer = json.loads(lines.readline())
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']}")
-        return answer["result"]
-
-    def events(self, session: str) -> list[dict[str, Any]]:
-        """Return all events of a session in order."""
-        found: list[dict[str, Any]] = []
-        while True:
-            page = self.call("session/events", session_id=session, after_seq=len(found), limit=1000)
-            found += page["events"]
-            if page["eof"]:
-                return found
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> None:
-        with suppress(OSError, RuntimeError):
-            self.call("daemon/shutdown", mode="kill")
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(BOUND_S)
-        self.process.kill()
-        self._log.close()
-
-    def _answers(self) -> bool:
-        if self.process.poll() is not None:
-            raise RuntimeError(f"the daemon has ended with exit code {self.process.returncode}, see {self._log.name}")
-        with suppress(OSError):
-            return bool(self.call("ping"))
-        return False
-
-
-def wait_until(condition: Any, what: str) -> None:
-    end = time.monotonic() + BOUND_S
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {BOUND_S:.0f} s: {what}")
-        time.sleep(0.05)
+    def argv(self) -> list[str]:
+        return [self.python, "-P", "-m", "clisup", *self.arguments()]
 
 
 def main() -> int:
     revision = os.environ.get("FROM") or default_revision()
     scratch = Path(tempfile.mkdtemp(prefix="clisup-upgrade-"))
+    daemon = TwoCodes()
     try:
-        old = scratch / "old"
-        extract(revision, old)
-        place = scratch / "place"
-        place.mkdir(mode=0o700)
-        return upgrade(revision, old, place)
+        return upgrade(revision, interpreter_of(revision, scratch), daemon)
     finally:
+        daemon.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -127,53 +67,52 @@ def default_revision() -> str:
     return "origin/main" if known.returncode == 0 else "HEAD"
 
 
-def extract(revision: str, tree: Path) -> None:
-    """Write the package of a revision below `tree`."""
+def interpreter_of(revision: str, scratch: Path) -> str:
+    """Return a Python that imports the package of this revision, and all other packages from here.
+
+    A daemon executes itself anew with a clean environment, so a variable such as PYTHONPATH would not reach the process
+    that serves.
+    """
     archive = subprocess.run(
-        ["git", "archive", revision, "clisup", "scrub_lists", "pyproject.toml"],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.PIPE,
+        ["git", "archive", revision, "clisup", "scrub_lists"], cwd=ROOT, check=True, stdout=subprocess.PIPE
     ).stdout
+    tree = scratch / "old"
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(tree, filter="data")
+    venv.create(scratch / "venv", symlinks=True)
+    site = next((scratch / "venv" / "lib").glob("python3*/site-packages"))
+    (site / "upgrade.pth").write_text(f"{tree}\n{sysconfig.get_path('purelib')}\n")
+    python = str(scratch / "venv" / "bin" / "python")
+    words = [python, "-P", "-c", "import clisup; print(clisup.__file__)"]
+    found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    assert Path(found).is_relative_to(tree), f"{found} is not the code of {revision}"
+    return python
 
 
-def upgrade(revision: str, old: Path, place: Path) -> int:
-    before = Daemon(old, place)
-    seen: dict[str, list[dict[str, Any]]] = {}
-    try:
-        ids = {label: begin(before, label, place) for label in SESSIONS}
-        time.sleep(1.0)  # into the middle of the streams
-        seen = {label: before.events(session) for label, session in ids.items()}
-        before.kill()
-        after = Daemon(ROOT, place)
-    except BaseException:
-        before.stop()
-        print((place / "daemon.log").read_text(errors="replace")[-4000:], file=sys.stderr)
-        raise
-    try:
-        faults = [fault for label, session in ids.items() for fault in finish(after, label, session, seen[label])]
-        total = sum(len(after.events(session)) for session in ids.values())
-    finally:
-        after.stop()
+def upgrade(revision: str, old_python: str, daemon: TwoCodes) -> int:
+    new_python, daemon.python = daemon.python, old_python
+    daemon.start()
+    sessions = {label: begin(daemon, label) for label in SESSIONS}
+    seen = {label: session.events() for label, session in sessions.items()}
     running = sum(1 for events in seen.values() if unfinished(events))
-    print(
-        f"{revision} -> checkout: {len(ids)} sessions, {running} with turns at work, {total} events, {len(faults)} faults"
-    )
-    for fault in faults:
-        print(f"  {fault}")
+    daemon.kill()
+    daemon.python = new_python
+    daemon.start()
+    faults = [fault for label, session in sessions.items() for fault in finish(label, session, seen[label])]
+    total = sum(len(session.events()) for session in sessions.values())
+    print(f"{revision} -> checkout: {len(sessions)} sessions, {running} with turns at work, {total} events")
+    print(*(f"  {fault}" for fault in faults), f"faults {len(faults)}", sep="\n")
     return 1 if faults else 0
 
 
-def begin(daemon: Daemon, label: str, place: Path) -> str:
+def begin(daemon: TwoCodes, label: str) -> SessionProbe:
     mode, prompts, ended = SESSIONS[label]
-    session: str = daemon.call("session/new", backend="demo", cwd=str(place), mode=mode)["session_id"]
+    session = daemon.new(mode=mode)
     for number, prompt in enumerate(prompts):
-        daemon.call("session/prompt", session_id=session, prompt=prompt, wait=number < ended)
+        (session.ask if number < ended else session.prompt)(prompt)
     if ended < len(prompts):
         word = "approval_requested" if ASK in prompts else "content_delta"
-        wait_until(lambda: any(e["type"] == word for e in unfinished(daemon.events(session))), f"{label}: {word}")
+        until(lambda: any(event["type"] == word for event in unfinished(session.events())), f"{label}: no {word}")
     return session
 
 
@@ -183,34 +122,26 @@ def unfinished(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return events[ends[-1] + 1 :] if ends else events
 
 
-def finish(daemon: Daemon, label: str, session: str, seen: list[dict[str, Any]]) -> list[str]:
+def finish(label: str, session: SessionProbe, seen: list[dict[str, Any]]) -> list[str]:
     """Let the turns of a session end, prompt once more, and return the faults."""
-    for approval in daemon.call("approval/list", session_id=session)["approvals"]:
-        daemon.call("approval/respond", approval_id=approval["approval_id"], session_id=session, decision="allow")
-    last = daemon.call("session/prompt", session_id=session, prompt="Last.", wait=True)
-    events = daemon.events(session)
+    for approval in session.daemon.call("approval/list", session_id=session.id)["approvals"]:
+        session.daemon.call(
+            "approval/respond", approval_id=approval["approval_id"], session_id=session.id, decision="allow"
+        )
+    last = session.ask("Last.")
+    events = session.events()  # asserts that no seq is missing or stands twice
+    prompts = SESSIONS[label][1]
     faults = []
-    if [event["seq"] for event in events] != list(range(1, len(events) + 1)):
-        faults.append(f"{label}: seqs have gaps or stand twice")
     if events[: len(seen)] != seen:
         faults.append(f"{label}: an event of before the upgrade has changed")
     outcomes = [event["outcome"] for event in events if event["type"] == "turn_completed"]
-    expected = len(SESSIONS[label][1]) + 1
-    if outcomes != ["completed"] * expected:
-        faults.append(f"{label}: outcomes {outcomes}, and not {expected} times completed")
+    if outcomes != ["completed"] * (len(prompts) + 1):
+        faults.append(f"{label}: outcomes {outcomes}, and not {len(prompts) + 1} times completed")
     if last["text"] != "You said: Last.":
         faults.append(f"{label}: the last answer is {last['text']!r}")
-    expected_chunks = [f"{number:06d}" for number in range(CHUNKS)] if STREAM in SESSIONS[label][1] else []
-    chunks = re.findall(r"chunk (\d{6})", text_of(events))
-    if chunks != expected_chunks:
-        faults.append(
-            f"{label}: {len(chunks)} chunks, {len(set(chunks))} of them different, not {len(expected_chunks)}"
-        )
+    if (chunks := session.chunks()) != [*range(CHUNKS if STREAM in prompts else 0)]:
+        faults.append(f"{label}: {len(chunks)} chunks, {len(set(chunks))} of them different")
     return faults
-
-
-def text_of(events: list[dict[str, Any]]) -> str:
-    return "".join(event["text"] for event in events if event["type"] == "content_delta" and event["kind"] == "text")
 
 
 if __name__ == "__main__":
