@@ -115,10 +115,6 @@ class FrameSample:
         self.fields: dict[str, int] = {}
         self.version: str | None = None
 
-    def has_enough(self, kind: type[EventBase] | None) -> bool:
-        """Tell whether enough lines of this kind of event, or without an event, were inspected."""
-        return kind in self._done
-
     def see(self, line: Line, events: Sequence[EventBase]) -> None:
         """Record a line and its events."""
         if not events:

@@ -42,14 +42,14 @@ class FrameWriter:
             await self._lock.acquire()
         try:
             await self._finish_rest()
-            failpoint("send.before")
+            _before_send()
             if armed("send.torn"):
                 half = len(frame) // 2
                 await self._write(memoryview(frame)[:half])
                 failpoint("send.torn")
                 frame = frame[half:]
             await self._write(memoryview(frame))
-            failpoint("send.after")
+            _after_send()
         finally:
             self._lock.release()
 
@@ -69,10 +69,10 @@ class FrameWriter:
 
     def write_now(self, frames: bytes) -> None:
         """Write as much as the socket accepts at once, and keep the rest for `flush`. Requires `has_room`."""
-        failpoint("send.before")
+        _before_send()
         if rest := self._attempt(memoryview(frames)):
             self._keep(rest)
-        failpoint("send.after")
+        _after_send()
 
     async def flush(self) -> None:
         """Wait until no task writes and no bytes are left over."""
@@ -135,3 +135,11 @@ class FrameWriter:
         if (fd := self._stream.socket.fileno()) < 0:
             raise trio.ClosedResourceError
         return fd
+
+
+def _before_send() -> None:
+    failpoint("send.before")
+
+
+def _after_send() -> None:
+    failpoint("send.after")

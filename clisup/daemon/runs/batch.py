@@ -73,13 +73,7 @@ class Batch:
         while self._items:
             if self._long:
                 await self._write_long()
-            try:
-                self.store_now()
-            except WorldError as error:
-                await self.wait_for_disk(error)
-            else:
-                if self.blocked_by:
-                    self.disk_works()
+            await self.with_retry(self.store_now)
 
     async def _write_long(self) -> None:
         """Write the long blobs in a thread. They stay in the batch until they are whole."""

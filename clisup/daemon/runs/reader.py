@@ -178,8 +178,7 @@ class SpoolReader:
                 self._storage.refused(error)
                 await self._batch.wait_for_disk(error)
             else:
-                if self._batch.blocked_by:
-                    self._batch.disk_works()
+                self._batch.disk_works()
                 return data
 
 

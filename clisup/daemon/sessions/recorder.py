@@ -137,6 +137,13 @@ class Recorder:
 
     def record(self, items: Sequence[Item]) -> int:
         """Journal all items or none, and return the seq of the last. Raises `WorldError(storage_failed)`."""
+        try:
+            return self._record(items)
+        except WorldError as error:
+            self._storage.refused(error)
+            raise
+
+    def _record(self, items: Sequence[Item]) -> int:
         ts = clock.timestamp()
         first = self._store.next_seq
         envelopes = Envelopes(self.session_id, ts)
@@ -153,12 +160,8 @@ class Recorder:
             if type(item.event) is not ContentDelta:
                 logged.append(item)
         size = sum(map(len, lines))
-        try:
-            snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
-            self._store.append(lines, len(lines), snapshot)
-        except WorldError as error:
-            self._storage.refused(error)
-            raise
+        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
+        self._store.append(lines, len(lines), snapshot)
         self.meter.stored(len(lines), own, size)
         if self.watchers or self._everywhere:
             self.recent.add(first, events, size)
@@ -178,13 +181,7 @@ class Recorder:
 
         `make` may return nothing by then.
         """
-        while True:
-            try:
-                if items := make():
-                    self.record(items)
-                return
-            except WorldError:
-                await trio.sleep(STORAGE_RETRY_S)
+        await self._storage.with_retry(lambda: self._record(items) if (items := make()) else None)
 
     def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
         """Fold the items into the ledger. Of events that the ledger does not read, it gets the last place alone."""
