@@ -101,7 +101,7 @@ def no_json(method: str, error: Exception) -> ClisupError:
 def too_large(limit: int) -> ClisupError:
     """Return the daemon's refusal of a large frame. Sending the frame would end the connection of other calls, too."""
     return UsageError(
-        f"cannot read a frame of more than {limit} bytes",
+        f"the frame has more than {limit} bytes",
         kind="invalid_request",
         hint="send less, or raise daemon.max_frame_bytes",
         limit="max_frame_bytes",

@@ -70,7 +70,7 @@ def test_what_is_larger_than_the_daemon_reads_is_a_usage_error(
     assert ran == (
         2,
         "",
-        "clisup: cannot read a frame of more than 1000 bytes\n  hint: send less, or raise daemon.max_frame_bytes\n",
+        "clisup: the frame has more than 1000 bytes\n  hint: send less, or raise daemon.max_frame_bytes\n",
     )
 
 

@@ -304,7 +304,7 @@ def test_what_is_larger_than_the_daemon_reads_is_refused_before_it_is_sent(daemo
     with pytest.raises(ClisupError) as caught:
         prompt(SESSION, "x" * 1000)
     assert (caught.value.kind, caught.value.exit_code) == ("invalid_request", 2)
-    assert caught.value.message == "cannot read a frame of more than 1000 bytes"
+    assert caught.value.message == "the frame has more than 1000 bytes"
     assert caught.value.hint == "send less, or raise daemon.max_frame_bytes"
     assert not daemon.calls("session/prompt")
     assert prompt(SESSION, "x" * 500) == {"turn_id": "t1"}

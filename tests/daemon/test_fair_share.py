@@ -42,8 +42,9 @@ async def test_floods_are_served_in_turn_and_a_good_client_at_once(nursery: trio
     while len(log) < 2000:
         await trio.lowlevel.checkpoint()
     later = Counter(log[before:])  # in the first round, before anybody stood in line, one may have taken all
-    assert max(later.values()) < 2 * min(later.values())
     assert len(later) == 30
+    even = later.total() / 30
+    assert min(later.values()) > even / 2, "the room of a round that nobody waits for goes to anyone, the rest in turn"
 
 
 async def test_a_lone_flood_is_let_in_by_whole_rounds(nursery: trio.Nursery) -> None:

@@ -371,7 +371,7 @@ async def test_one_session_that_cannot_be_traced_ends_neither_the_others_traces_
     session = SimpleNamespace(
         spec=SimpleNamespace(backend="demo"),
         backend=SimpleNamespace(adapter=SimpleNamespace(kind="demo")),
-        setting=lambda _: None,
+        context=SimpleNamespace(setting=lambda _: None),
     )
     services = SimpleNamespace(metrics=Metrics(), at_ends=set())
     manager: Any = SimpleNamespace(find=lambda _: session, services=services)

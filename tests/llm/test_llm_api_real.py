@@ -162,7 +162,7 @@ def test_the_limit_of_a_subscription_hands_the_conversation_to_the_key(lab: Star
         with trio.fail_after(LIMIT_S):
             async with Conversation(client) as conversation:
                 await conversation.send('@tool Read {"f": 1} => inside\nThat was all.')
-                turn = await conversation.send("@error usage_limit")
+                turn = await conversation.send("@error rate_limit")
         assert (turn.text, turn.model, turn.outcome) == ("By the key.", here.backend, "completed")
         assert (turn.usage.output_tokens or 0) > 0
 

@@ -192,7 +192,7 @@ async def test_a_token_that_is_no_ones_gives_errors_and_no_tools(daemon: Harness
             with pytest.raises(MCPError, match="is gone"):
                 await mcp.list_tools()
             result = await mcp.call_tool("add", {})
-            assert result.is_error and "of no open session" in text_of(result)
+            assert result.is_error and "belongs to no open session" in text_of(result)
 
 
 async def test_more_calls_than_may_be_open_are_errors_and_a_cancellation_is_still_heard(

@@ -108,7 +108,7 @@ def test_a_denial_asks_for_a_message(scene: Scene) -> None:
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         session_id = await ask_in(scene, pilot)
         await pilot.press("d")
-        await see(pilot, "What is the model told?")
+        await see(pilot, "Message to the model?")
         await pilot.press(*"not now", "enter")
         await until(pilot, lambda: ended(scene, session_id), "it was denied")
         (resolved,) = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
@@ -146,7 +146,7 @@ def test_what_is_not_all_to_be_seen_is_shown_whole_before_it_is_allowed(scene: S
         await see(pilot, "rm -rf /nonexistent")
         assert ended(scene, session_id) == []
         await pilot.press("d")
-        await see(pilot, "What is the model told?")
+        await see(pilot, "Message to the model?")
         await pilot.press("enter")
         await until(pilot, lambda: ended(scene, session_id), "it was denied")
 
@@ -243,7 +243,7 @@ def test_the_keys_that_look_choose_sort_filter_and_help(scene: Scene) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: "(1 of 3)" not in screen(top), "no filter")
         await pilot.press("question_mark")
-        await see(pilot, "allow the tool call that is shown")
+        await see(pilot, "allow the shown tool call")
         await pilot.press("escape", "q")
 
     play(scene, look)

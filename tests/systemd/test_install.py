@@ -85,7 +85,7 @@ def test_a_users_service_from_nothing_to_serving_and_back(installer: Installer) 
     assert installer.server(socket) == server, "what was as it shall be was left alone"
 
     said, _ = installer.run("uninstall", "--user")
-    assert "remove " in said and "left in the state directory" in said
+    assert "remove " in said and "stay in the state directory" in said
     assert installer.server(socket) is None
     assert [path.name for path in installer.user_units.rglob("*") if path.is_file()] == []
     assert (installer.lab.home / ".local/state/clisup").is_dir()
@@ -147,6 +147,6 @@ def test_a_daemon_that_was_started_by_hand_is_in_the_way_and_named(installer: In
     socket = installer.lab.run / "clisup" / "clisup.sock"
     server = until(lambda: installer.server(socket), "it does not start")
     _, error = installer.run("install", "--user", "--now", code=75)
-    assert f"pid {server['pid']} serves" in error and "clisup stop --mode detach" in error
+    assert f"pid {server['pid']} already serves" in error and "clisup stop --mode detach" in error
     assert not (installer.user_units / "clisup.service").exists()
     installer.run("stop")
