@@ -1,4 +1,4 @@
-"""Envelope of an event: its bytes, made once. Pure."""
+"""Envelope of an event and its notification: their bytes, made once. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from msgspec import Struct
 
 from clisup.model.events import EventBase
 
-__all__ = ["Envelopes", "encode_event", "writable"]
+__all__ = ["FRAME_BEGIN", "FRAME_END", "Envelopes", "encode_event", "writable"]
 
+FRAME_BEGIN = b'{"jsonrpc":"2.0","method":"session/event","params":'
+FRAME_END = b"}\n"
+"""Bytes around an envelope in its notification."""
 _encode = msgspec.json.Encoder().encode
 _DEEPEST = 100  # a reader of JSON takes about 1,000 levels
 
 
 class Envelopes:
-    """Encoder of the envelopes of one session at one time.
+    """Encoder of the notifications of one session at one time.
 
     The bytes are made once, stored once, and sent unchanged to every client. `session_id`, `ts`, `turn_id` and `source`
     are the daemon's own and hold no character that JSON escapes. The common parts of a batch are formatted once.
@@ -25,18 +28,18 @@ class Envelopes:
     __slots__ = ("_begin", "_heads", "_ts")
 
     def __init__(self, session_id: str, ts: str) -> None:
-        self._begin = f'{{"session_id":"{session_id}","seq":'.encode()
+        self._begin = FRAME_BEGIN + f'{{"session_id":"{session_id}","seq":'.encode()
         self._ts = ts
         self._heads: dict[tuple[str | None, str], bytes] = {}
 
-    def encode(self, event: EventBase, seq: int, turn_id: str | None, source: str) -> bytes:
-        """Return the bytes of one envelope. The event's `type` comes first after the head."""
+    def frame(self, event: EventBase, seq: int, turn_id: str | None, source: str) -> bytes:
+        """Return the notification of one event, newline included. The event's `type` comes first after the head."""
         try:
             body = _encode(event)
         except (UnicodeEncodeError, RecursionError):
             body = _encode(writable(event))
         head = self._heads.get((turn_id, source)) or self._head(turn_id, source)
-        return b"%b%d%b%b" % (self._begin, seq, head, body[1:])
+        return b"%b%d%b%b}\n" % (self._begin, seq, head, body[1:])
 
     def _head(self, turn_id: str | None, source: str) -> bytes:
         turn = f'"{turn_id}"' if turn_id else "null"
@@ -47,7 +50,7 @@ class Envelopes:
 
 def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
     """Return the bytes of one envelope."""
-    return Envelopes(session_id, ts).encode(event, seq, turn_id, source)
+    return Envelopes(session_id, ts).frame(event, seq, turn_id, source)[len(FRAME_BEGIN) : -len(FRAME_END)]
 
 
 def writable(value: Any, depth: int = 0) -> Any:

@@ -1,54 +1,71 @@
-"""Format of a journal line, and the reader of a journal that a crash has cut.
+"""Format of a journal: blocks of events, and the reader of a journal that a crash has cut.
 
-A line is `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}\\n`, in this order. `crc` is the CRC-32 of the
-bytes after it, in 8 hex digits. The envelope's bytes are made once and go unchanged to every client, so they are cut
-out of the line, never re-encoded. `src` names the line and the spool of an event; events of the daemon itself have
-none. `memo` is the daemon's own and never leaves it.
+A *block* holds the events of one append: a head line, then one line for each event. The line of an event is its
+`session/event` notification, byte for byte as every client gets it. The bytes are made once, stored once and sent as
+they are.
 
-The first line of a segment is `{"crc": ..., "v": 2, "snapshot": {...}}`: the session's state at that point, so that a
-start reads only the last segment. Version 1 is the same without `crc` and `v`: it can be read, and a segment may begin
-with version 1 and go on in version 2.
+    {"crc":"0a1b2c3d","first":101,"bytes":5210,"sum":912559,"src":[[1,"out",0,97,0],null],"memo":{"102":{"run":1}}}
+    {"jsonrpc":"2.0","method":"session/event","params":{"session_id":"...","seq":101, ...}}
+    {"jsonrpc":"2.0","method":"session/event","params":{"session_id":"...","seq":102, ...}}
+
+`crc` is the CRC-32 of the rest of the head line, in 8 hex digits. `first` is the seq of the first event. `bytes` is the
+length of the event lines and `sum` their CRC-32. `src` has an entry for each event: the line and the spool of an event
+of the CLI, or null for an event of the daemon. `memo` is by seq; it is the daemon's own and never leaves it.
+
+The first line of a segment is `{"crc": ..., "v": 3, "snapshot": {...}}`: the session's state at that point, so that a
+start reads only the last segment.
+
+Versions 1 and 2 can be read. There each event is a line `{"crc": ..., "src": ..., "memo": ..., "event": <envelope>}`;
+version 1 has no `crc` and no `v`. A segment may begin with an earlier version and go on in a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from clisup.model.envelope import FRAME_BEGIN, FRAME_END
 from clisup.model.lines.literals import is_json
 
 __all__ = [
+    "BLOCK_BYTES",
     "JOURNAL_VERSION",
-    "DamagedLine",
+    "Damage",
+    "DamagedEntry",
+    "EventFrames",
+    "JournalBlock",
     "Record",
+    "Snapshot",
     "Source",
-    "encode_line",
+    "StoredEvent",
+    "blocks_of",
+    "encode_block",
     "encode_snapshot",
     "event_seq",
-    "event_slice",
     "event_type",
-    "is_intact",
-    "read_lines",
-    "stored_event",
+    "first_seq_of",
+    "joined",
+    "read_entries",
+    "scan",
     "version_of",
-    "whole_lines",
 ]
 
-JOURNAL_VERSION = 2
+JOURNAL_VERSION = 3
 """Version of the format. A journal of a later version is not read at all; each version keeps `crc` and `v` in their
 places."""
+BLOCK_BYTES = 32 * 1024
+"""Bytes of event lines after which a block ends. A reader reads whole blocks, and a damaged byte costs a whole block."""
 
 Spool = Literal["out", "err"]
 _encode = msgspec.json.Encoder().encode
-_CRC = b'{"crc":"'
 _SEALED = len(b'{"crc":"0a1b2c3d",')  # offset of the bytes that the checksum covers
 _UNSEALED = (b'{"event":', b'{"src":[', b'{"memo":{', b'{"snapshot":{')  # beginnings of a line of version 1
+_BLOCK = b'"first":'
 _VERSION = b'"v":'
-_MEMO = b'"memo":'
-_STDERR = b',"err",'
 _EVENT = b'"event":'
 _TYPE = b'"type":"'
 _SEQ = b'"seq":'
@@ -64,17 +81,73 @@ class Source(msgspec.Struct, frozen=True, gc=False, array_like=True):
     k: int
 
 
-class Record(NamedTuple):
-    """Parsed journal line. `event` holds the envelope's fields, or None for a snapshot."""
+class StoredEvent(NamedTuple):
+    """Event as stored: its seq, its envelope, and its origin."""
 
-    event: dict[str, Any] | None
-    src: Source | None = None
-    memo: dict[str, Any] | None = None
-    snapshot: dict[str, Any] | None = None
+    seq: int
+    event: bytes
+    src: Source | None
 
 
-class DamagedLine(ValueError):
-    """Line that is no journal line, or that has changed since it was written. `offset` is its place in the data."""
+class EventFrames(NamedTuple):
+    """Notifications of the events from seq `first` on and below `end`, one line each."""
+
+    first: int
+    end: int
+    data: bytes
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Return the lines, without their newlines."""
+        return self.data.split(b"\n")[:-1]
+
+    def between(self, low: int, high: int) -> EventFrames:
+        """Return the events from `low` on and below `high`."""
+        low, high = max(low, self.first), min(high, self.end)
+        if (low, high) == (self.first, self.end):
+            return self
+        lines = self.lines[low - self.first : max(0, high - self.first)]
+        return EventFrames(low, max(low, high), b"".join([line + b"\n" for line in lines]))
+
+
+class JournalBlock(NamedTuple):
+    """Events of one append: their notifications, the origin of each, and the memos by seq."""
+
+    frames: EventFrames
+    sources: Sequence[Source | None]
+    memos: Mapping[int, Mapping[str, Any]] = {}
+
+    def events(self) -> list[StoredEvent]:
+        """Return the events, each with its envelope."""
+        lines, first = self.frames.lines, self.frames.first
+        return [
+            StoredEvent(seq, line[len(FRAME_BEGIN) : -1], src)
+            for seq, line, src in zip(range(first, self.frames.end), lines, self.sources, strict=True)
+        ]
+
+    def between(self, low: int, high: int) -> JournalBlock:
+        """Return the events from `low` on and below `high`."""
+        frames = self.frames.between(low, high)
+        if frames is self.frames:
+            return self
+        begin = self.frames.first
+        return JournalBlock(frames, self.sources[frames.first - begin : frames.end - begin], self.memos)
+
+
+class Snapshot(NamedTuple):
+    """First entry of a segment: the session's state before the events of the segment."""
+
+    state: dict[str, Any]
+
+
+class Damage(NamedTuple):
+    """Bytes that are no entry of a journal, or that have changed since they were written."""
+
+    why: str
+
+
+class DamagedEntry(ValueError):
+    """Error of a damaged entry. `offset` is its place in the data."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(f"{why} at offset {offset}")
@@ -82,26 +155,151 @@ class DamagedLine(ValueError):
         self.why = why
 
 
-def encode_line(event: bytes, *, src: Source | None = None, memo: Mapping[str, Any] | None = None) -> bytes:
-    """Return one journal line, newline included."""
-    head = b"" if src is None else b'"src":%b,' % _encode(src)
-    if memo is not None:
-        head += b'"memo":%b,' % _encode(memo)
-    rest = b'%b"event":%b}' % (head, event)
-    return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+class Record(NamedTuple):
+    """Parsed event or snapshot. `event` holds the envelope's fields, or None for a snapshot."""
+
+    event: dict[str, Any] | None
+    src: Source | None = None
+    memo: Mapping[str, Any] | None = None
+    snapshot: dict[str, Any] | None = None
 
 
-def encode_snapshot(state: dict[str, Any]) -> bytes:
+class _BlockHead(msgspec.Struct, gc=False, omit_defaults=True):
+    first: int
+    bytes: int
+    sum: int
+    src: Sequence[Source | None]
+    memo: Mapping[int, Mapping[str, Any]] = {}
+
+
+class _FirstLine(msgspec.Struct):
+    snapshot: dict[str, Any]
+
+
+_decode_head = msgspec.json.Decoder(_BlockHead).decode
+_decode_snapshot = msgspec.json.Decoder(_FirstLine).decode
+
+
+# -- writing ------------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(
+    first: int,
+    frames: Sequence[bytes],
+    sources: Sequence[Source | None],
+    memos: Mapping[int, Mapping[str, Any]],
+) -> list[JournalBlock]:
+    """Return the blocks of these notifications, the first of which has the seq `first`. A block ends at `BLOCK_BYTES`."""
+    blocks, begin, written = list[JournalBlock](), 0, 0
+    for end, size in enumerate(accumulate(map(len, frames)), 1):
+        if size - written >= BLOCK_BYTES or end == len(frames):
+            seq = first + begin
+            own = {at: memo for at, memo in memos.items() if seq <= at < first + end} if memos else {}
+            blocks.append(
+                JournalBlock(EventFrames(seq, first + end, b"".join(frames[begin:end])), sources[begin:end], own)
+            )
+            begin, written = end, size
+    return blocks
+
+
+def encode_block(block: JournalBlock) -> bytes:
+    """Return the bytes of a block in a journal."""
+    frames = block.frames
+    head = _BlockHead(frames.first, len(frames.data), crc32(frames.data), block.sources, block.memos)
+    rest = _encode(head)[1:]
+    return b'{"crc":"%08x",%b\n%b' % (crc32(rest), rest, frames.data)
+
+
+def encode_snapshot(state: Mapping[str, Any]) -> bytes:
     """Return the first line of a segment."""
     rest = b'"v":%d,"snapshot":%b}' % (JOURNAL_VERSION, _encode(state))
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
-def is_intact(line: bytes) -> bool:
-    """Tell whether a line (without its newline) is as it was written. For version 1 it need only be valid JSON."""
-    if line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:]):
-        return True
-    return line.startswith(_UNSEALED) and is_json(line)
+# -- reading ------------------------------------------------------------------------------------------------------------
+
+
+def scan(data: bytes) -> Iterator[tuple[int, JournalBlock | Snapshot | Damage]]:
+    """Yield each whole entry, with the offset of its end. An incomplete entry at the end is a torn tail.
+
+    A power loss can leave zeros in place of the last pages, so a last block without its last newline is torn, too. The
+    data may begin within an entry: the rest of that entry is `Damage`.
+    """
+    at = 0
+    while (end := data.find(b"\n", at) + 1) > 0:
+        entry: JournalBlock | Snapshot | Damage
+        if data.startswith(_BLOCK, at + _SEALED):
+            if (head := _head_of(data[at : end - 1])) is None:
+                entry = Damage("a wrong checksum")
+            else:
+                frames = data[end : end + head.bytes]
+                end += head.bytes
+                if end > len(data) or (end == len(data) and not frames.endswith(b"\n")):
+                    return
+                entry = _block(head, frames) if crc32(frames) == head.sum else Damage("a wrong checksum")
+        else:
+            entry = _entry_of(data[at : end - 1])
+        yield end, entry
+        at = end
+
+
+def _head_of(line: bytes) -> _BlockHead | None:
+    """Return the head of a block, or None if the line has changed since it was written."""
+    rest = line[_SEALED:]
+    if line[:_SEALED] != b'{"crc":"%08x",' % crc32(rest):
+        return None
+    try:
+        return _decode_head(b"{" + rest)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _block(head: _BlockHead, data: bytes) -> JournalBlock | Damage:
+    if not data.endswith(b"\n") or data.count(b"\n") != len(head.src):
+        return Damage("no journal entry")
+    return JournalBlock(EventFrames(head.first, head.first + len(head.src), data), head.src, head.memo)
+
+
+def _entry_of(line: bytes) -> JournalBlock | Snapshot | Damage:
+    """Return the entry of a line that is a snapshot, or an event of version 1 or 2."""
+    sealed = line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:])
+    if not sealed and not (line.startswith(_UNSEALED) and is_json(line)):
+        return Damage("a wrong checksum" if line.startswith(b'{"crc":"') else "no journal entry")
+    at = line.find(_EVENT)
+    try:
+        if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
+            return Snapshot(_decode_snapshot(line).snapshot)
+        return _one_event(line[:at], line[at + len(_EVENT) : -1])
+    except (LookupError, TypeError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return Damage("no journal entry")
+
+
+def _one_event(head: bytes, event: bytes) -> JournalBlock:
+    """Return the block of one event of version 1 or 2."""
+    fields = msgspec.json.decode(head + b'"event":0}')
+    src, memo, seq = fields.get("src"), fields.get("memo"), event_seq(event)
+    frames = EventFrames(seq, seq + 1, FRAME_BEGIN + event + FRAME_END)
+    return JournalBlock(frames, [Source(*src) if src else None], {} if memo is None else {seq: memo})
+
+
+def joined(blocks: Sequence[JournalBlock]) -> JournalBlock:
+    """Return consecutive blocks as one, without their memos."""
+    if len(blocks) == 1:
+        return blocks[0]
+    sources = [src for block in blocks for src in block.sources]
+    data = b"".join([block.frames.data for block in blocks])
+    return JournalBlock(EventFrames(blocks[0].frames.first, blocks[-1].frames.end, data), sources)
+
+
+def first_seq_of(line: bytes) -> int | None:
+    """Return the first seq of the entry that begins with this line.
+
+    Return None for a snapshot, for damage and for a line within a block.
+    """
+    if line.startswith(_BLOCK, _SEALED):
+        head = _head_of(line.removesuffix(b"\n"))
+        return None if head is None else head.first
+    return next((entry.frames.first for _, entry in scan(line) if isinstance(entry, JournalBlock)), None)
 
 
 def version_of(head: bytes) -> int:
@@ -112,106 +310,65 @@ def version_of(head: bytes) -> int:
     return int(digits) if digits.isdigit() else 1
 
 
-def event_slice(line: bytes) -> bytes | None:
-    """Return the envelope's bytes in a journal line (with or without its newline), or None for a snapshot."""
-    at = line.find(_EVENT)
-    if at < 0 or line.startswith(_VERSION, _SEALED) or line.startswith(b'{"snapshot"'):
-        return None
-    return line[at + len(_EVENT) : line.rindex(b"}")]
-
-
-def stored_event(line: bytes) -> tuple[int, bytes] | None:
-    """Return the seq and the envelope's bytes of a line without its newline.
-
-    Return None for a snapshot or a damaged line. Three functions in one step, for the common line (`is_intact`,
-    `event_slice`, `event_seq`): a reader of history reads thousands of lines.
-    """
-    at = line.find(_EVENT, _SEALED)
-    if at < 0 or line[:_SEALED] != b'{"crc":"%08x",' % crc32(line[_SEALED:]) or line.startswith(_VERSION, _SEALED):
-        event = event_slice(line) if is_intact(line) else None
-    else:
-        event = line[at + len(_EVENT) : -1]
-    try:
-        return None if event is None else (event_seq(event), event)
-    except ValueError:
-        return None
-
-
 def event_type(event: bytes) -> str:
-    """Return the type of an envelope from its fixed head. No text of a client or a CLI stands before it."""
+    """Return the type of an envelope or a notification. No text of a client or a CLI stands before it."""
     start = event.index(_TYPE) + len(_TYPE)
     return event[start : event.index(b'"', start)].decode()
 
 
 def event_seq(event: bytes) -> int:
-    """Return the seq of an envelope from its fixed head."""
+    """Return the seq of an envelope or a notification."""
     start = event.index(_SEQ) + len(_SEQ)
     return int(event[start : event.index(b",", start)])
 
 
-def read_lines(data: bytes, wanted: Collection[str] | None = None) -> list[Record]:
-    """Return the records of whole lines.
+def read_entries(
+    data: bytes, wanted: Collection[str] | None = None, *, skip_damage: bool = False
+) -> tuple[list[Record], int]:
+    """Return the records of whole entries, and the bytes of these entries.
 
-    Raises `DamagedLine` for the first line that is invalid or has another checksum. With `wanted`, the events of other
-    types between two wanted ones are reduced to the last of each type. Events with a memo and events of stderr are
-    never left out. The reduced events are most of a journal, and checking only their checksums takes half the time.
+    With `wanted`, the events of other types between two wanted ones of a block are reduced to the last of each type.
+    Events with a memo and events of stderr are never left out. The reduced events are most of a journal, and checking only their checksums
+    takes half the time.
+
+    Raises `DamagedEntry` for the first entry that is invalid or has another checksum, or skips it with `skip_damage`.
     """
-    records, at = [], 0
-    names = None if wanted is None else frozenset(type_.encode() for type_ in wanted)
-    passed: dict[bytes, tuple[int, bytes]] = {}
-    for line in data.split(b"\n")[:-1]:
-        if not is_intact(line):
-            raise DamagedLine(at, "a wrong checksum" if line.startswith(_CRC) else "no journal line")
-        if names is not None and (type_ := _bare_type(line)) and type_ not in names:
-            passed.pop(type_, None)
-            passed[type_] = (at, line)
+    records, at = list[Record](), 0
+    for end, entry in scan(data):
+        try:
+            records += _records(entry, wanted)
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
+            if not skip_damage:
+                raise DamagedEntry(at, entry.why if isinstance(entry, Damage) else "no journal entry") from error
+        at = end
+    return records, at
+
+
+def _records(entry: JournalBlock | Snapshot | Damage, wanted: Collection[str] | None) -> list[Record]:
+    if isinstance(entry, Damage):
+        raise ValueError(entry.why)
+    if isinstance(entry, Snapshot):
+        return [Record(None, snapshot=entry.state)]
+    events = entry.events() if wanted is None else _reduced(entry, wanted)
+    return [Record(_fields(stored), stored.src, entry.memos.get(stored.seq)) for stored in events]
+
+
+def _reduced(block: JournalBlock, wanted: Collection[str]) -> list[StoredEvent]:
+    kept, passed = list[StoredEvent](), dict[str, StoredEvent]()
+    for stored in block.events():
+        type_ = event_type(stored.event)
+        if type_ in wanted or stored.seq in block.memos or (stored.src is not None and stored.src.spool == "err"):
+            kept += [*passed.values(), stored]
+            passed = {}
         else:
-            if passed:
-                records += [_decoded(*left) for left in passed.values()]
-                passed = {}
-            records.append(_decoded(at, line))
-        at += len(line) + 1
-    return records + [_decoded(*left) for left in passed.values()]
+            passed.pop(type_, None)  # the order is that of the last ones
+            passed[type_] = stored
+    return [*kept, *passed.values()]
 
 
-def _decoded(at: int, line: bytes) -> Record:
-    try:
-        return _record(msgspec.json.decode(line))
-    except (TypeError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise DamagedLine(at, "no journal line") from error
-
-
-def _bare_type(line: bytes) -> bytes:
-    """Return the type of an event of stdout or of the daemon without a memo, from the fixed head of its line.
-
-    Return an empty value for all other lines.
-    """
-    at = line.find(_TYPE, _SEALED)
-    if at < 0 or not line.startswith(_CRC) or line.startswith(_VERSION, _SEALED):
-        return b""
-    if line.find(_MEMO, _SEALED, at) >= 0 or line.find(_STDERR, _SEALED, at) >= 0:
-        return b""
-    return line[at + len(_TYPE) : line.find(b'"', at + len(_TYPE))]
-
-
-def _record(fields: Any) -> Record:
-    if not isinstance(fields, dict):
-        raise ValueError("no object")
-    if isinstance(snapshot := fields.get("snapshot"), dict):
-        return Record(event=None, snapshot=snapshot)
-    event, src = fields.get("event"), fields.get("src")
-    if not isinstance(event, dict):
+def _fields(stored: StoredEvent) -> dict[str, Any]:
+    """Return the fields of an envelope. Every fold relies on its seq, its time and its type."""
+    fields = msgspec.json.decode(stored.event, type=dict[str, Any])
+    if fields["seq"] != stored.seq or not isinstance(fields["ts"], str) or not isinstance(fields["type"], str):
         raise ValueError("no event")
-    if not (
-        isinstance(event.get("seq"), int) and isinstance(event.get("ts"), str) and isinstance(event.get("type"), str)
-    ):
-        raise ValueError("no event")  # every fold relies on these fields
-    return Record(event, Source(*src) if src else None, fields.get("memo"))
-
-
-def whole_lines(data: bytes) -> int:
-    """Return the number of bytes in whole lines.
-
-    The bytes after them are a torn tail, to be cut off and made again.
-    """
-    return data.rfind(b"\n") + 1
+    return fields

@@ -5,24 +5,17 @@ from __future__ import annotations
 import bisect
 import errno
 import os
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
-from clisup.model.journal import stored_event, whole_lines
+from clisup.model.envelope import FRAME_BEGIN
+from clisup.model.journal import JournalBlock, first_seq_of, joined, scan
 
-__all__ = ["JournalGap", "JournalReader", "Segments", "StoredEvent", "near"]
+__all__ = ["JournalGap", "JournalReader", "Segments", "near"]
 
 READ_CHUNK = 64 * 1024  # limit of one piece of work: other tasks wait for it
 SEARCHED = 64 * 1024  # a span of this many bytes is read through, not searched
-
-
-class StoredEvent(NamedTuple):
-    """Event as stored in the journal. `line` also holds `src`, for readers that want the CLI's own line."""
-
-    seq: int
-    event: bytes
-    line: bytes
 
 
 class JournalGap(NamedTuple):
@@ -54,7 +47,7 @@ class Segments:
         return os.path.join(self._dir, f"{first_seq:012d}.jsonl")
 
     def locate(self, seq: int) -> tuple[int, int | None]:
-        """Return the (segment, offset) where a reader of `seq` starts, at or before the line of `seq`.
+        """Return the (segment, offset) where a reader of `seq` starts, at or before the block of `seq`.
 
         An offset of None means that the reader has to search the segment.
         """
@@ -67,7 +60,7 @@ class Segments:
         return self._segments[at] if at < len(self._segments) else None
 
     def end_of(self, segment: int) -> int | None:
-        """Return the end of the events in `segment`. None means the end of the file, except for a torn line."""
+        """Return the end of the events in `segment`. None means the end of the file, except for a torn tail."""
         return None
 
     def reader(self, after_seq: int) -> JournalReader:
@@ -94,7 +87,7 @@ class JournalReader:
         self._fd: int | None = None
         self._segment = 0
         self._offset = 0
-        self._chunks = 1  # more if a line is longer than a chunk
+        self._chunks = 1  # more if a block is longer than a chunk
         self._gap: JournalGap | None = None
         self._removed = False  # an expected segment is missing
 
@@ -117,10 +110,10 @@ class JournalReader:
         gap, self._gap = self._gap, None
         return gap
 
-    def read(self) -> list[StoredEvent]:
+    def read(self) -> JournalBlock | None:
         """Return about 64 KiB of the next events, in order and without a hole.
 
-        Return an empty list at the journal's end.
+        Return None at the journal's end.
 
         Raises `WorldError(storage_failed)` if the disk cannot be read; the next call tries again.
         """
@@ -128,27 +121,19 @@ class JournalReader:
             if self._fd is None:
                 self._open(*self._store.locate(self._next))
                 continue
-            wanted = self._wanted
+            wanted = self._chunks * READ_CHUNK
             data = self._pread(self._fd, wanted)
-            whole = whole_lines(data)
+            events, whole = self._take(data)
+            self._offset += whole
             if whole == 0 and len(data) == wanted:
-                self._chunks *= 2  # one line is longer than the chunk
+                self._chunks *= 2  # one block is longer than the data
                 continue
             self._chunks = 1
+            if events is not None:
+                return events
             if whole == 0:
                 self._open(self._store.next_segment(self._segment), 0)
-            elif events := self._take(data[:whole]):
-                return events
-        return []
-
-    @property
-    def _wanted(self) -> int:
-        """Return the number of bytes to the next multiple of the chunk.
-
-        Readers of one journal thereby read the same chunks, even if they began at different offsets.
-        """
-        size = self._chunks * READ_CHUNK - self._offset % READ_CHUNK
-        return size if size >= READ_CHUNK // 8 else size + READ_CHUNK
+        return None
 
     def _pread(self, fd: int, wanted: int) -> bytes:
         if (end := self._store.end_of(self._segment)) is not None:
@@ -161,26 +146,25 @@ class JournalReader:
             old = self._store.next_segment(self._segment) is not None
             if error.errno != errno.EIO or not old or self._offset >= size:
                 raise storage_error("read the journal", self._store.path_of(self._segment), error) from None
-            self._offset = min(
-                size, self._offset + READ_CHUNK
-            )  # a bad sector: a line that this cuts has a wrong checksum
+            self._offset = min(size, self._offset + READ_CHUNK)  # a bad sector: the rest of a block is damage
             self._chunks = 1
             return self._pread(fd, READ_CHUNK)
 
-    def _take(self, data: bytes) -> list[StoredEvent]:
+    def _take(self, data: bytes) -> tuple[JournalBlock | None, int]:
+        """Return the next events of the data, and the bytes that are done with."""
         limit = self._store.next_segment(self._segment) or self._store.next_seq
-        events: list[StoredEvent] = []
-        for line in data.split(b"\n")[:-1]:
-            event = _stored(line)
-            if event is not None and self._next <= event.seq < limit:
-                if event.seq > self._next:
-                    if events:
+        blocks, whole = list[JournalBlock](), 0
+        for end, entry in scan(data):
+            block = entry.between(self._next, limit) if isinstance(entry, JournalBlock) else None
+            if block is not None and block.sources:
+                if block.frames.first > self._next:
+                    if blocks:
                         break  # the next read reports the gap, before the events after it
-                    self._miss(event.seq)
-                events.append(event)
-                self._next += 1
-            self._offset += len(line) + 1
-        return events
+                    self._miss(block.frames.first)
+                blocks.append(block)
+                self._next = block.frames.end
+            whole = end
+        return (joined(blocks) if blocks else None), whole
 
     def _miss(self, seq: int) -> None:
         """Record that no event below `seq` can be read.
@@ -218,14 +202,8 @@ class JournalReader:
             self._fd = None
 
 
-def _stored(line: bytes) -> StoredEvent | None:
-    """Return the event of a line, or None for a snapshot and for a damaged line."""
-    found = stored_event(line)
-    return None if found is None else StoredEvent(*found, line)
-
-
 def near(fd: int, seq: int) -> int:
-    """Return an offset at or before the line of `seq` in a segment, by binary search.
+    """Return an offset at or before the block of `seq` in a segment, by binary search.
 
     The seqs of a segment only grow.
     """
@@ -235,10 +213,17 @@ def near(fd: int, seq: int) -> int:
             middle = (low + high) // 2
             file.seek(middle)
             file.readline()  # the rest of a line
-            at = file.tell()
-            event = _stored(file.readline().removesuffix(b"\n"))
-            if at < high and event is not None and event.seq <= seq:
+            at, first = _next_entry(file, high)
+            if at < high and first is not None and first <= seq:
                 low = at
             else:
                 high = middle  # too far, or damaged: the reader begins before the damage and skips it
     return low
+
+
+def _next_entry(file: BinaryIO, high: int) -> tuple[int, int | None]:
+    """Return the offset of the next entry below `high` and its first seq. Pass over the rest of a block."""
+    at, line = file.tell(), file.readline()
+    while line.startswith(FRAME_BEGIN) and at < high:
+        at, line = file.tell(), file.readline()
+    return at, first_seq_of(line)

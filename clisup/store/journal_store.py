@@ -1,7 +1,7 @@
 """Journal of one session on disk: append-only segments, one writer, any number of readers at their own pace.
 
 A segment is `<first_seq>.jsonl`; its first line is a snapshot. A write that the disk refuses is undone completely. A
-segment therefore holds whole lines and at most one torn tail. A crash in the middle of a write leaves a torn tail, and
+segment therefore holds whole blocks and at most one torn tail. A crash in the middle of a write leaves a torn tail, and
 the next start cuts it. After a failed sync the store does not trust unsynced bytes, because the kernel drops such
 pages. The next append then begins a segment. Its snapshot holds everything that the old segment should hold.
 """
@@ -13,23 +13,22 @@ import errno
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.files import make_private_dir, storage_error, sync_directory
 from clisup.model.journal import (
     JOURNAL_VERSION,
-    DamagedLine,
+    DamagedEntry,
     Record,
     encode_snapshot,
-    read_lines,
+    read_entries,
     version_of,
-    whole_lines,
 )
 from clisup.store.journal_reader import Segments
 
-__all__ = ["LOAD_CHUNK", "JournalStore", "check_version", "read_records"]
+__all__ = ["JournalStore", "check_version", "segment_records"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
@@ -50,7 +49,8 @@ class JournalStore(Segments):
         self._unsynced: list[int] = []  # descriptors of full segments
         self._unlisted = False  # the name of the first segment waits for the next sync, too
         self._distrusted = False  # a sync failed, and no segment was begun since
-        self._torn = False  # half a line at the end that the disk did not let us undo
+        self._old = False  # the last segment was begun in an earlier version of the format
+        self._torn = False  # half a block at the end that the disk did not let us undo
         self._debris: str | None = None  # path of half a segment that the disk did not let us remove
         self._fd: int | None = None
         self._size = 0
@@ -74,7 +74,7 @@ class JournalStore(Segments):
     def load(self, wanted: Collection[str] | None = None) -> Iterator[Record]:
         """Open the journal, cut a torn tail, and yield the records of the last segment, its snapshot first.
 
-        `wanted` has the meaning it has in `read_lines`. Raises `WorldError(storage_failed)` for a segment that is
+        `wanted` has the meaning it has in `read_entries`. Raises `WorldError(storage_failed)` for a segment that is
         damaged in the middle, and `UsageError(unsupported)` for a segment of a later version; nothing is then changed.
         """
         try:
@@ -103,38 +103,34 @@ class JournalStore(Segments):
             with open(path, "rb") as file:
                 head = file.readline()
             if head.endswith(b"\n"):
-                check_version(path, head)
+                self._old = check_version(path, head) < JOURNAL_VERSION
                 self._head = len(head)
                 return
             os.unlink(path)
             self._segments.pop()
 
     def _read_segment(self, path: str, wanted: Collection[str] | None) -> Iterator[Record]:
-        fd, offset, rest = self._fd, 0, b""
-        assert fd is not None
-        while chunk := os.pread(fd, LOAD_CHUNK, offset + len(rest)):
-            data = rest + chunk
-            whole = whole_lines(data)
-            for record in read_records(data[:whole], path, offset, wanted):
-                if record.event is not None:
-                    self.next_seq = record.event["seq"] + 1
-                yield record
-            if not self._index or offset - self._index[-1][1] >= INDEX_EVERY:
-                self._index.append((self.next_seq, offset + whole))
-            offset, rest = offset + whole, data[whole:]
-        if rest:
-            os.ftruncate(fd, offset)
-        self._size = offset
+        assert self._fd is not None
+        with open(self._fd, "rb", closefd=False) as file:
+            for offset, records in segment_records(path, file, wanted):
+                for record in records:
+                    if record.event is not None:
+                        self.next_seq = record.event["seq"] + 1
+                    yield record
+                if not self._index or offset - self._index[-1][1] >= INDEX_EVERY:
+                    self._index.append((self.next_seq, offset))
+                self._size = offset
+        if self._size < os.fstat(self._fd).st_size:
+            os.ftruncate(self._fd, self._size)  # a torn tail
 
-    def append(self, lines: list[bytes], count: int, snapshot: dict[str, Any] | None = None) -> None:
-        """Write all of `lines` or none. The lines hold `count` events from `next_seq` on.
+    def append(self, data: bytes, count: int, snapshot: dict[str, Any] | None = None) -> None:
+        """Write all of `data` or nothing. The data are blocks that hold `count` events from `next_seq` on.
 
-        `snapshot` is the state before the lines; it becomes the head of a new segment if one is due. Raises
+        `snapshot` is the state before the events; it becomes the head of a new segment if one is due. Raises
         `WorldError(storage_failed)`.
         """
         if self._torn or self._debris is not None:
             self._mend()
-        data = b"".join(lines)
         if self._fd is None or (snapshot is not None and self.wants_snapshot(len(data))):
             self._roll(snapshot or {})
         self._write(data)
@@ -148,7 +144,7 @@ class JournalStore(Segments):
         if self._fd is None:
             return True
         # No segment is due before this one holds events, or because its snapshot alone exceeds the segment size.
-        due = self._distrusted or self._size + more > max(self._segment_bytes, 4 * self._head)
+        due = self._distrusted or self._old or self._size + more > max(self._segment_bytes, 4 * self._head)
         return due and self.next_seq > self._segments[-1]
 
     def _write(self, data: bytes) -> None:
@@ -173,7 +169,7 @@ class JournalStore(Segments):
     def _mend(self) -> None:
         """Remove the remains of a failed write. Nothing is appended before this has worked.
 
-        Half a line would be a torn tail in the middle of a live journal. The next start would take half a segment for
+        Half a block would be a torn tail in the middle of a live journal. The next start would take half a segment for
         the last segment.
         """
         try:
@@ -211,7 +207,7 @@ class JournalStore(Segments):
         if self._fd is not None:
             self._retire(self._fd)
         self._fd, self._size, self._head, self._index = fd, len(head), len(head), []
-        self._distrusted = False
+        self._distrusted = self._old = False
         if not self._segments or self._segments[-1] != self.next_seq:
             self._segments.append(self.next_seq)
 
@@ -268,7 +264,7 @@ class JournalStore(Segments):
         return fds
 
     def sync(self, fds: list[int]) -> None:
-        """Make the appended lines survive a power loss. Raises `WorldError(storage_failed)`.
+        """Make the appended events survive a power loss. Raises `WorldError(storage_failed)`.
 
         The function blocks: call it in a thread. After a failure every further call fails until an append has begun a
         segment.
@@ -310,8 +306,11 @@ class JournalStore(Segments):
         return self._size if self._segments and segment == self._segments[-1] else None
 
 
-def check_version(path: str, head: bytes) -> None:
-    """Raise `UsageError(unsupported)` if the first line of a segment has a later format than this code knows."""
+def check_version(path: str, head: bytes) -> int:
+    """Return the version of a segment from its first line.
+
+    Raises `UsageError(unsupported)` for a later version than this code knows.
+    """
     version = version_of(head)
     if version > JOURNAL_VERSION:
         raise UsageError(
@@ -319,17 +318,26 @@ def check_version(path: str, head: bytes) -> None:
             kind="unsupported",
             hint="use that version, or move the session's directory away",
         )
+    return version
 
 
-def read_records(data: bytes, path: str, offset: int, wanted: Collection[str] | None) -> list[Record]:
-    """Return the records of whole lines, which stand at `offset` in the segment `path`.
+def segment_records(
+    path: str, file: BinaryIO, wanted: Collection[str] | None = None, *, skip_damage: bool = False
+) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the records of a segment in parts, each with the offset of its end. Leave a torn tail out.
 
-    `wanted` has the meaning it has in `read_lines`. Raises `WorldError(storage_failed)` for a damaged record.
+    `wanted` and `skip_damage` have the meaning they have in `read_entries`. Raises `WorldError(storage_failed)` for a
+    damaged entry.
     """
-    try:
-        return read_lines(data, wanted)
-    except DamagedLine as damage:
-        raise _damaged(path, offset + damage.offset, damage.why) from None
+    offset, rest = 0, b""
+    while chunk := file.read(max(LOAD_CHUNK, len(rest))):
+        data = rest + chunk
+        try:
+            records, whole = read_entries(data, wanted, skip_damage=skip_damage)
+        except DamagedEntry as damage:
+            raise _damaged(path, offset + damage.offset, damage.why) from None
+        offset, rest = offset + whole, data[whole:]
+        yield offset, records
 
 
 def _damaged(path: str, offset: int, why: str) -> WorldError:

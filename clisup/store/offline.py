@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ from clisup.config.session_spec import SPEC_VERSION, SessionSpec, why_unreadable
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.files import storage_error
 from clisup.host.locks import lock_holder
-from clisup.model.journal import DamagedLine, Record, event_slice, read_lines, stored_event, whole_lines
+from clisup.model.journal import JournalBlock, Record, scan
 from clisup.model.sessions.ledger import FOLDED, Ledger
 from clisup.store.journal_reader import Segments
-from clisup.store.journal_store import LOAD_CHUNK, check_version, read_records
+from clisup.store.journal_store import check_version, segment_records
 from clisup.store.session_dir import SessionDir, list_sessions
 from clisup.store.spool import native_parts, with_parts
 
@@ -29,6 +28,7 @@ __all__ = [
     "StoredJournal",
     "StoredSession",
     "check_spec",
+    "last_events",
     "read_session",
     "read_session_or_raise",
     "stored_events",
@@ -50,17 +50,11 @@ class StoredSession:
     first_seq: int = 1
     next_seq: int = 1
     keeper: int | None = None
-    lines: deque[bytes] = field(default_factory=lambda: deque(maxlen=LAST_EVENTS))
 
     @property
     def closed(self) -> bool:
         """Tell whether the session is closed."""
         return self.ledger.closed
-
-    @property
-    def last_events(self) -> list[dict[str, Any]]:
-        """Return the newest events, oldest first."""
-        return [json.loads(event) for line in self.lines if (event := event_slice(line)) is not None]
 
 
 # -- sessions -----------------------------------------------------------------------------------------------------------
@@ -204,16 +198,23 @@ def _has_head(path: str, file: BinaryIO) -> bool:
 
 
 def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:
-    offset, rest = 0, b""
-    while chunk := file.read(LOAD_CHUNK):
-        data = rest + chunk
-        whole = whole_lines(data)
-        for record in read_records(data[:whole], path, offset, FOLDED):
+    for _, records in segment_records(path, file, FOLDED):  # a torn tail is left out: the next daemon cuts it
+        for record in records:
             found.ledger.apply(record)
             if record.event is not None:
                 found.next_seq = record.event["seq"] + 1
-        found.lines.extend(data[:whole].rsplit(b"\n", LAST_EVENTS + 1)[:-1][-LAST_EVENTS:])
-        offset, rest = offset + whole, data[whole:]  # at the end, the rest is a torn tail: the next daemon cuts it
+
+
+def last_events(state_dir: str, session: StoredSession) -> list[dict[str, Any]]:
+    """Return the newest events of a session, oldest first. Raises `WorldError(storage_failed)`."""
+    journal = StoredJournal(SessionDir(state_dir, session.spec.session_id).journal)
+    reader, found = journal.reader(max(0, journal.next_seq - 1 - LAST_EVENTS)), list[dict[str, Any]]()
+    try:
+        while (block := reader.read()) is not None:
+            found += [json.loads(stored.event) for stored in block.events()]
+    finally:
+        reader.close()
+    return found
 
 
 # -- events -------------------------------------------------------------------------------------------------------------
@@ -250,18 +251,16 @@ class StoredJournal(Segments):
 def _last_seq(file: BinaryIO) -> int | None:
     """Return the seq of the last whole event, or None if there is no event.
 
-    A torn line may follow the last whole event.
+    A torn tail may follow the last whole event.
     """
     end, wanted = file.seek(0, os.SEEK_END), TAIL
     while True:
         file.seek(max(0, end - wanted))
         data = file.read(end - file.tell())
-        for line in reversed(data[: whole_lines(data)].split(b"\n")[:-1]):
-            if (found := stored_event(line)) is not None:
-                return found[0]
-        if wanted >= end:
-            return None
-        wanted *= 4  # a line may be longer
+        last = max((entry.frames.end - 1 for _, entry in scan(data) if isinstance(entry, JournalBlock)), default=None)
+        if last is not None or wanted >= end:
+            return last
+        wanted *= 4  # a block may be longer
 
 
 def stored_events(state_dir: str, session_id: str, *, raw: bool) -> Iterator[dict[str, Any]]:
@@ -276,19 +275,19 @@ def stored_events(state_dir: str, session_id: str, *, raw: bool) -> Iterator[dic
         reader = StoredJournal(directory.journal).reader(0)
     try:
         while True:
-            events = reader.read()
+            block = reader.read()
             if (gap := reader.take_gap()) is not None:
                 yield {"type": "gap", "session_id": session_id, **gap._asdict()}
-            if not events:
+            if block is None:
                 return
-            for _, event, line in events:
-                yield json.loads(with_parts(event, list(native_parts(line, directory))) if raw else event)
+            for _, event, src in block.events():
+                yield json.loads(with_parts(event, list(native_parts(src, directory))) if raw else event)
     finally:
         reader.close()
 
 
 def stored_records(directory: str) -> Iterator[Record]:
-    """Yield every record of every segment of a journal, snapshots too, oldest first. Skip damaged lines and a torn tail.
+    """Yield every record of every segment of a journal, snapshots too, oldest first. Skip damage and a torn tail.
 
     Raises `WorldError(storage_failed)` if a segment cannot be read, and `UsageError(unsupported)` for a segment of a
     later format.
@@ -311,10 +310,7 @@ def stored_records(directory: str) -> Iterator[Record]:
 
 def _records_of(path: str) -> Iterator[Record]:
     with open(path, "rb") as file:
-        for number, line in enumerate(file):
-            if number == 0:
-                check_version(path, line)
-            try:
-                yield from read_lines(line)
-            except DamagedLine:
-                continue
+        check_version(path, file.readline())
+        file.seek(0)
+        for _, records in segment_records(path, file, skip_damage=True):
+            yield from records

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from clisup.errors import WorldError
 from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.files import storage_error
-from clisup.model.journal import read_lines
+from clisup.model.journal import Source
 from clisup.model.lines.long_line import SLICE
 from clisup.store.session_dir import SessionDir
 
@@ -117,13 +117,12 @@ def _from_line(data: bytes) -> bytes:
     return data[first:] if 0 < first < len(data) else data
 
 
-def native_parts(line: bytes, directory: SessionDir) -> Iterator[bytes]:
-    """Yield the CLI's own line of this journal line's event, in slices, as the inside of a JSON string.
+def native_parts(source: Source | None, directory: SessionDir) -> Iterator[bytes]:
+    """Yield the CLI's own line of an event from this source, in slices, as the inside of a JSON string.
 
     Yield nothing for the daemon's own events and for lines that are gone. Bytes that are not UTF-8 become U+FFFD,
     wherever a slice is cut.
     """
-    source = read_lines(line + b"\n")[0].src
     if source is None:
         return
     run = directory.run(source.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from clisup.model.journal import read_lines
+from clisup.model.journal import read_entries
 from clisup.store.session_dir import SessionDir
 
 __all__ = ["Segment", "Stored", "look_at"]
@@ -67,7 +67,7 @@ def _snapshot(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         line = file.readline()
     try:
-        return read_lines(line)[0].snapshot or {}
+        return read_entries(line)[0][0].snapshot or {}
     except (IndexError, ValueError):
         return {}  # a damaged head: no run is known to have ended before this segment
 

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from clisup.backends.base import Carried
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.model.envelope import Envelopes
-from clisup.model.journal import Source, encode_line
+from clisup.model.journal import Source, blocks_of, encode_block
 from clisup.model.lines.framing import Line, LineFramer
-from clisup.wire.jsonrpc import encode_notifications
 from tests.bench.bare import spoken
 from tests.bench.frames import Mix
 from tests.bench.native_programs import build
@@ -177,16 +176,20 @@ def typed_alone(mix: Mix, lines: int, pause_s: float) -> float:
 
 
 def _typed(decoder: ClaudeDecoder, envelopes: Envelopes, cut: Sequence[Line], seq: int) -> list[bytes]:
-    """Return the envelopes of these lines, after their journal lines are made, too."""
+    """Return the frames of these lines, after their blocks of a journal are made, too."""
     made, waiting = list[bytes](), iter(cut)
     while (chunk := decoder.decode_chunk(waiting)).told or chunk.line is not None:
         told = [*chunk.told]
         if chunk.line is not None and chunk.decoded is not None:
             told.append((chunk.line, chunk.decoded.events))
+        frames, sources = list[bytes](), list[Source | None]()
         for line, events in told:
             for k, event in enumerate(events):
-                made.append(envelopes.encode(event, seq + len(made), "t1", "backend"))
-                encode_line(made[-1], src=Source(1, "out", line.start, line.end, k))
+                frames.append(envelopes.frame(event, seq + len(made) + len(frames), "t1", "backend"))
+                sources.append(Source(1, "out", line.start, line.end, k))
+        for block in blocks_of(seq + len(made), frames, sources, {}):
+            encode_block(block)
+        made += frames
     return made
 
 
@@ -208,7 +211,7 @@ def fanned_out(programs: Path, mix: Mix, lines: int, clients: int) -> Flow:
             decoder = ClaudeDecoder(Carried(0.0))
             for chunk in chunks:
                 cut = framer.feed(chunk)
-                frames = encode_notifications("session/event", _typed(decoder, envelopes, cut, count))
+                frames = b"".join(_typed(decoder, envelopes, cut, count))
                 count, sent = count + len(cut), sent + len(frames)
                 for ours, _ in pairs:
                     ours.sendall(frames)

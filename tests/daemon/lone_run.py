@@ -21,7 +21,7 @@ from clisup.model.events import (
     TurnCompleted,
     TurnStarted,
 )
-from clisup.model.journal import read_lines
+from clisup.model.journal import read_entries
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace
 from clisup.model.terminal import Terminal
@@ -106,9 +106,9 @@ class LoneRun:
         **limits: int,
     ) -> None:
         self._journal = MemoryJournal()
-        self._journal.append(list(journal), len(journal), None)
+        self._journal.append(b"".join(journal), len(journal), None)
         recorder = recorder_in_memory(self._journal)
-        for record in read_lines(b"".join(journal)):
+        for record in read_entries(b"".join(journal))[0]:
             recorder.ledger.apply(record)
         if not journal:
             memo = {"run": 1, "live": request.live, "begin": {"out": 0, "err": 0}}

@@ -19,6 +19,7 @@ from session_probe import SessionProbe
 from clisup.errors import ClisupError
 from clisup.host.failpoints import VARIABLE
 from clisup.store.journal_store import JournalStore
+from tests.journals import seqs_of
 
 WORDS = {"ENOSPC": "full", "EDQUOT": "full", "EROFS": "read_only", "EIO": "failing"}
 SCRIPT = "@stream 250 200\n@huge 3000\nbye"
@@ -71,9 +72,9 @@ def stored(session: SessionProbe) -> list[int]:
     store = JournalStore(str(session.dir / "journal"), segment_bytes=65536)
     list(store.load())
     reader, seqs = store.reader(0), []
-    while events := reader.read():
+    while piece := seqs_of(reader):
         assert reader.take_gap() is None
-        seqs += [event.seq for event in events]
+        seqs += piece
     reader.close()
     store.close()
     return seqs

@@ -19,8 +19,8 @@ from test_canaries import CANARY, CONFIG, play, secrets_in
 from clisup import bundle
 from clisup.config.model import parse_config
 from clisup.host.files import write_json
-from clisup.model.journal import encode_line
 from clisup.store.session_dir import SessionDir
+from tests.journals import block_of
 
 WORDS = ("prompt", "tool-input", "tool-result", "stderr", "answer", "system")
 SECRET = [name for name in CANARY if name not in (*WORDS, "odd-frame", "argument")]
@@ -175,7 +175,7 @@ def test_of_a_journal_that_is_larger_than_a_bundle_only_the_end_is_held(
     directory = SessionDir(str(tmp_path), "s")
     os.makedirs(directory.journal)
     event = {"session_id": "s", "ts": "2026-01-01T00:00:00.000000Z", "type": "status"}
-    lines = [encode_line(json.dumps({"seq": n, **event}).encode()) for n in range(1, 5001)]
+    lines = [block_of(json.dumps({"seq": n, **event}).encode(), first=n) for n in range(1, 5001)]
     Path(directory.journal, "000000000001.jsonl").write_bytes(b"".join(lines))
     kept = [json.loads(line)["seq"] for line in bundle._events(directory, content=True)]
     assert kept == list(range(kept[0], 5001)) and 10 < len(kept) < 30

@@ -69,11 +69,11 @@ def test_a_journal_of_a_newer_version_is_refused_whole_with_the_way_out(serve: C
     session.ask("hello")
     daemon.kill()
     newer = session.dir / "journal" / "000000009999.jsonl"
-    newer.write_bytes(encode_snapshot({}).replace(b'"v":2', b'"v":3'))
+    newer.write_bytes(encode_snapshot({}).replace(b'"v":3', b'"v":4'))
     before = {path: path.read_bytes() for path in (session.dir / "journal").iterdir()}
     daemon.start()
     reason = daemon.call("daemon/status")["damaged_sessions"][session.id]
-    assert "a newer clisup wrote it (version 3)" in reason and "use that version" in reason
+    assert "a newer clisup wrote it (version 4)" in reason and "use that version" in reason
     with pytest.raises(ClisupError, match="a newer clisup wrote it"):
         session.get()
     assert {path: path.read_bytes() for path in (session.dir / "journal").iterdir()} == before

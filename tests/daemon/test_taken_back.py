@@ -26,9 +26,9 @@ ME = Actor(uid=0, pid=1)
 
 def stored(session: Session) -> list[dict[str, Any]]:
     reader = session.recorder.reader(0)
-    events = [json.loads(event.event) for event in reader.read()]
+    block = reader.read()
     reader.close()
-    return events
+    return [] if block is None else [json.loads(stored.event) for stored in block.events()]
 
 
 def test_in_the_step_in_which_it_gets_its_slot(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from lone_run import LoneRun
 
 from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.model.journal import read_lines
+from tests.journals import records
 
 START = b'{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}},"parent_tool_use_id":null}\n'
 SAID = b'{"type":"system","subtype":"status","status":"s"}\n'
@@ -37,7 +37,7 @@ def said_by(*chunks: bytes, journal: Sequence[bytes] = (), **limits: int) -> lis
 
 
 def events(journal: Sequence[bytes]) -> list[dict[str, Any]]:
-    return [record.event for record in read_lines(b"".join(journal)) if record.event is not None]
+    return [record.event for record in records(b"".join(journal)) if record.event is not None]
 
 
 def unparsed(journal: Sequence[bytes]) -> list[dict[str, Any]]:

@@ -13,10 +13,11 @@ from clisup.backends.claude.rare_frames import RARE, SILENT
 from clisup.errors import KINDS
 from clisup.model.envelope import encode_event
 from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
-from clisup.model.journal import Source, encode_line, encode_snapshot
+from clisup.model.journal import Source, encode_snapshot
 from clisup.model.sessions.ledger import Ledger
 from clisup.wire.methods import METHODS
 from tests.fuzz.mutate import Mutator, Seed, as_line
+from tests.journals import block_of, old_line
 
 __all__ = ["MAKERS", "Maker"]
 
@@ -207,6 +208,14 @@ def _answers() -> list[bytes]:
             "params": event}, *kinds)]  # fmt: skip
 
 
+def _block(raw: bytes, seq: int, src: Source, memo: dict[str, Any]) -> bytes:
+    return block_of(raw, raw, first=seq, src=src, memo=memo)
+
+
+def _old_line(raw: bytes, _seq: int, src: Source, memo: dict[str, Any]) -> bytes:
+    return old_line(raw, src=src, memo=memo)
+
+
 def _journal() -> list[bytes]:
     events = [
         Notice(code="c", message="m"),
@@ -217,9 +226,8 @@ def _journal() -> list[bytes]:
     lines = []
     for at, event in enumerate(events, 1):
         raw = encode_event(event, session_id=SESSION, seq=at, ts="2026-01-01T00:00:00Z", turn_id="t1", source="daemon")
-        lines.append(
-            encode_line(raw, src=Source(1, "out", 0, 9, at), memo={"run": 1, "begin": {"out": 0, "err": 0}})[:-1]
-        )
+        memo = {"run": 1, "begin": {"out": 0, "err": 0}}
+        lines += [form(raw, at, Source(1, "out", 0, 9, at), memo)[:-1] for form in (_block, _old_line)]
     return [*lines, encode_snapshot(Ledger().snapshot())[:-1]]
 
 

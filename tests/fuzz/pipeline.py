@@ -15,8 +15,9 @@ from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.client.events import envelope_of
 from clisup.daemon.sessions.recorder import Item
+from clisup.model.envelope import FRAME_BEGIN, FRAME_END
 from clisup.model.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
-from clisup.model.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
+from clisup.model.journal import JournalBlock, Source, encode_snapshot, event_seq, event_type, read_entries, scan
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.sessions.ledger import Ledger
 from clisup.model.sessions.spending import SPENDING
@@ -138,13 +139,14 @@ def _check_chunks(lines: Sequence[Line], salt: int, said: Sequence[Sequence[Even
 
 
 def _check_line(item: Item, line: bytes) -> None:
-    event = event_slice(line)
-    promise(event is not None, "the event is cut out of its line")
-    assert event is not None
+    ((_, block),) = scan(line)
+    assert isinstance(block, JournalBlock)
+    ((seq, event, src),) = block.events()
+    promise((seq, src) == (event_seq(event), item.src), "the block tells the seq and the origin")
     fields = strict_json(event)
     promise(event_type(event) == item.event.type == fields["type"], "the type is found in the head")
     promise(event_seq(event) == fields["seq"], "the seq is found in the head")
-    promise(line.endswith(b'"event":' + event + b"}\n"), "a journal line holds the event as it is")
+    promise(line.endswith(FRAME_BEGIN + event + FRAME_END), "a block holds the notification as it is")
     back = envelope_of(fields).event
     promise(type(back) is type(item.event), "an event reads back as its type")
     promise(event.endswith(msgspec.json.encode(back)[1:]), "an event that was read back is the same")
@@ -152,7 +154,7 @@ def _check_line(item: Item, line: bytes) -> None:
 
 def _check_ledger(daemon: _Daemon, *, snapshot: bool) -> None:
     data = b"".join(daemon.journal.lines)
-    records = read_lines(data)
+    records, _ = read_entries(data)
     promise(len(records) == len(daemon.journal.lines), "as many records as lines")
     again = Ledger()
     for record in records:
@@ -163,7 +165,7 @@ def _check_ledger(daemon: _Daemon, *, snapshot: bool) -> None:
                 again.spend(event)
     promise(again == daemon.recorder.ledger, "the journal gives the same ledger")
     if snapshot:
-        (record,) = read_lines(encode_snapshot(again.snapshot()))
+        ((record,), _) = read_entries(encode_snapshot(again.snapshot()))
         restored = Ledger()
         restored.apply(record)
         promise(restored == again, "a snapshot gives the same ledger")

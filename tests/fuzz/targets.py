@@ -17,7 +17,7 @@ from clisup.backends.recording import parse_recording, play
 from clisup.client.raw import decode
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
 from clisup.host.config_file import read_config
-from clisup.model.journal import Record, read_lines, whole_lines
+from clisup.model.journal import JournalBlock, Record, read_entries, scan
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.refusing import wrong_field
 from clisup.model.sessions.turn_trace import TurnTrace
@@ -131,17 +131,20 @@ def client(data: bytes, _salt: int) -> None:
 
 
 def journal(data: bytes, _salt: int) -> None:
-    """A damaged journal is a ValueError; what is read are records."""
-    size = whole_lines(data)
-    promise(0 <= size <= len(data) and b"\n" not in data[size:], "the torn tail is what has no newline")
-    try:
-        records = read_lines(data[:size])
-    except ValueError:
-        return
-    for record in records:
+    """A damaged journal is a ValueError; what is read are records, and what damage leaves is read all the same."""
+    kept, whole = read_entries(data, skip_damage=True)
+    promise(0 <= whole <= len(data), "what is torn is the end")
+    for record in kept:
         promise(
             isinstance(record, Record) and (record.event is None) != (record.snapshot is None), "an event or a snapshot"
         )
+    for _, entry in scan(data):
+        if isinstance(entry, JournalBlock):
+            promise(len(entry.events()) == len(entry.sources) == entry.frames.end - entry.frames.first, "a whole block")
+    try:
+        promise(read_entries(data) == (kept, whole), "both ways read the same where nothing is damaged")
+    except ValueError:
+        return
 
 
 def lists(data: bytes, salt: int) -> None:

@@ -24,7 +24,7 @@ from clisup.model.events import (
     TurnCompleted,
     TurnError,
 )
-from clisup.model.journal import event_seq, event_type, read_lines
+from clisup.model.journal import event_seq, event_type, read_entries
 from clisup.model.usage import Usage
 
 HEAD: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_every_type_is_read_as_it_was_written(data: st.DataObject) -> None:
     raw = encoded(event)
     assert parsed(raw) == Envelope(**HEAD, event=event)  # type: ignore[arg-type]
     assert (event_seq(raw), event_type(raw), b"\n" in raw) == (17, event.type, False)
-    assert read_lines(b'{"event":' + raw + b"}\n")[0].event == json.loads(raw)
+    assert read_entries(b'{"event":' + raw + b"}\n")[0][0].event == json.loads(raw)
 
 
 def some(cls: type[EventBase]) -> st.SearchStrategy[EventBase]:

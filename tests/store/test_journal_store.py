@@ -10,25 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import arm
-from clisup.model.envelope import encode_event
-from clisup.model.events import Notice
-from clisup.model.journal import encode_line, encode_snapshot
+from clisup.model.journal import encode_snapshot, first_seq_of
 from clisup.store.journal_reader import near
 from clisup.store.journal_store import MAX_UNSYNCED, JournalStore
+from tests.journals import envelope, line, old_line, seqs_of
 
 SEGMENT = 64 * 1024 * 1024
-
-
-def line(seq: int, message: str = "m") -> bytes:
-    event = encode_event(
-        Notice(code="test", message=message), session_id="s", seq=seq, ts="t", turn_id=None, source="daemon"
-    )
-    return encode_line(event)
 
 
 def opened(path: Path, segment_bytes: int = SEGMENT) -> JournalStore:
@@ -40,14 +33,14 @@ def opened(path: Path, segment_bytes: int = SEGMENT) -> JournalStore:
 def grow(store: JournalStore, count: int, message: str = "m", **snapshot: Any) -> None:
     for _ in range(count):
         data = line(store.next_seq, message)
-        store.append([data], 1, snapshot if store.wants_snapshot(len(data)) else None)
+        store.append(data, 1, snapshot if store.wants_snapshot(len(data)) else None)
 
 
 def seqs(store: JournalStore, after: int = 0) -> list[int]:
     reader = store.reader(after)
     found: list[int] = []
-    while events := reader.read():
-        found += [event.seq for event in events]
+    while piece := seqs_of(reader):
+        found += piece
     reader.close()
     reader.close()
     return found
@@ -81,7 +74,7 @@ def test_a_new_journal_is_empty_and_its_first_event_has_seq_1(tmp_path: Path) ->
 
 def test_what_was_appended_is_there_after_a_restart(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    store.append([line(1), line(2)], 2, {"turns": 0})
+    store.append(line(1) + line(2), 2, {"turns": 0})
     store.sync(store.unsynced())
     store.close()
     store.close()
@@ -102,7 +95,7 @@ def test_a_full_segment_is_followed_by_one_that_begins_with_a_snapshot(tmp_path:
     for name in names:
         first, second = (tmp_path / name).read_bytes().splitlines()[:2]
         assert json.loads(first)["snapshot"] == {"turns": 7}
-        assert json.loads(second)["event"]["seq"] == int(name[:12])
+        assert first_seq_of(second) == int(name[:12])
     assert seqs(store) == list(range(1, 41))
     assert [seqs(store, after)[:1] for after in range(39)] == [[after + 1] for after in range(39)]
 
@@ -199,10 +192,10 @@ def test_an_append_that_the_disk_refuses_is_taken_back_whole(tmp_path: Path) -> 
     path = tmp_path / "000000000001.jsonl"
     before = path.read_bytes()
     with file_size_limit(len(before) + 50), pytest.raises(WorldError, match="cannot append to the journal") as caught:
-        store.append([line(3), line(4)], 2)
+        store.append(line(3) + line(4), 2)
     assert (caught.value.kind, caught.value.data["errno"]) == ("storage_failed", 27)
     assert (path.read_bytes(), store.next_seq, seqs(store)) == (before, 3, [1, 2])
-    store.append([line(3), line(4)], 2)
+    store.append(line(3) + line(4), 2)
     assert seqs(store) == [1, 2, 3, 4]
     store.close()
     assert seqs(opened(tmp_path)) == [1, 2, 3, 4]
@@ -216,10 +209,10 @@ def test_a_segment_that_the_disk_refuses_leaves_the_one_before_in_use(tmp_path: 
         grow(store, 1)
     last = store.next_seq
     with file_size_limit(room), pytest.raises(WorldError, match=r"cannot (make|write) the journal"):
-        store.append([line(last)], 1, {"turns": 1})
+        store.append(line(last), 1, {"turns": 1})
     assert segments(tmp_path) == ["000000000001.jsonl"]
     assert seqs(store) == list(range(1, last))
-    store.append([line(last)], 1, {"turns": 1})
+    store.append(line(last), 1, {"turns": 1})
     store.close()
     assert seqs(opened(tmp_path)) == list(range(1, last + 1))
 
@@ -237,8 +230,8 @@ def test_a_reader_follows_a_living_journal_across_its_segments(tmp_path: Path) -
     found: list[int] = []
     for _ in range(60):
         grow(store, 1, turns=1)
-        found += [event.seq for event in reader.read()]
-        assert reader.read() == []
+        found += seqs_of(reader)
+        assert reader.read() is None
     assert found == list(range(1, 61))
     assert reader.position == 61
     assert len(segments(tmp_path)) > 3
@@ -248,28 +241,11 @@ def test_readers_at_different_places_do_not_disturb_each_other(tmp_path: Path) -
     store = opened(tmp_path)
     grow(store, 3)
     slow, fast = store.reader(0), store.reader(2)
-    assert [event.seq for event in fast.read()] == [3]
+    assert seqs_of(fast) == [3]
     grow(store, 1)
-    assert [event.seq for event in slow.read()] == [1, 2, 3, 4]
-    assert [event.seq for event in fast.read()] == [4]
-    assert store.reader(99).read() == []
-
-
-def test_readers_of_one_journal_come_to_the_same_places_wherever_each_began(tmp_path: Path) -> None:
-    """So what one has read can be given to the others."""
-    store = opened(tmp_path, 1 << 30)
-    grow(store, 3000, "m" * 100)
-    begins = []
-    for after in (0, 1, 150, 700):
-        reader = store.reader(after)
-        firsts = []
-        while events := reader.read():
-            firsts.append(events[0].seq)
-        reader.close()
-        begins.append(set(firsts[1:]))
-    assert len(begins[0]) > 5
-    assert all(each <= begins[0] for each in begins)
-    store.close()
+    assert seqs_of(slow) == [1, 2, 3, 4]
+    assert seqs_of(fast) == [4]
+    assert store.reader(99).read() is None
 
 
 def test_a_line_longer_than_a_read_is_given_whole(tmp_path: Path) -> None:
@@ -278,7 +254,8 @@ def test_a_line_longer_than_a_read_is_given_whole(tmp_path: Path) -> None:
         grow(store, 1, "x" * size)
     assert seqs(store) == [1, 2, 3]
     assert seqs(opened(tmp_path)) == [1, 2, 3]
-    assert len(store.reader(1).read()[0].line) > 3_000_000
+    block = store.reader(1).read()
+    assert block is not None and len(block.frames.data) > 3_000_000
 
 
 def test_a_late_reader_starts_near_its_place(tmp_path: Path) -> None:
@@ -293,7 +270,7 @@ def test_a_late_reader_starts_near_its_place(tmp_path: Path) -> None:
             with (tmp_path / "000000000001.jsonl").open("rb") as file:
                 file.seek(offset)
                 read = file.readline()
-            assert b"snapshot" in read or json.loads(read)["event"]["seq"] <= seq
+            assert b"snapshot" in read or (first_seq_of(read) or seq + 1) <= seq
             assert seqs(journal, seq - 1)[0] == seq
 
 
@@ -321,25 +298,32 @@ def test_a_segment_that_ends_before_its_first_line_does_is_as_if_it_had_not_been
 @pytest.mark.fault(61)
 def test_a_journal_of_a_later_version_is_refused_whole_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "000000000001.jsonl"
-    path.write_bytes(b'{"crc":"00000000","v":3,"nothing":"that we know"}\nnor this\ntorn')
+    path.write_bytes(b'{"crc":"00000000","v":4,"nothing":"that we know"}\nnor this\ntorn')
     before = path.read_bytes()
-    with pytest.raises(UsageError, match=r"a newer clisup wrote it \(version 3\); use that version") as caught:
+    with pytest.raises(UsageError, match=r"a newer clisup wrote it \(version 4\); use that version") as caught:
         opened(tmp_path)
     assert caught.value.kind == "unsupported" and path.read_bytes() == before
 
 
 @pytest.mark.fault(61)
-def test_a_segment_of_version_1_is_gone_on_with(tmp_path: Path) -> None:
-    old = [b"{" + data[18:] for data in (line(1), line(2))]
-    (tmp_path / "000000000001.jsonl").write_bytes(b'{"snapshot":{"turns":0}}\n' + b"".join(old))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_journal_of_an_earlier_version_goes_on_in_a_segment_of_this_one(tmp_path: Path, version: int) -> None:
+    lines = [b'{"crc":"%08x",%b' % (crc32(b'"v":2,"snapshot":{}}'), b'"v":2,"snapshot":{}}\n')]
+    lines += [old_line(envelope(seq)) for seq in (1, 2)]
+    first = tmp_path / "000000000001.jsonl"
+    first.write_bytes(b"".join(b"{" + line[18:].replace(b'"v":2,', b"") if version == 1 else line for line in lines))
+    before = first.read_bytes()
     store = opened(tmp_path)
-    grow(store, 2)
+    assert store.wants_snapshot(1)
+    grow(store, 2, turns=1)
+    assert segments(tmp_path) == ["000000000001.jsonl", "000000000003.jsonl"] and first.read_bytes() == before
     assert seqs(store) == [1, 2, 3, 4] == seqs(opened(tmp_path))
+    assert not store.wants_snapshot(1)
 
 
 @pytest.mark.usefixtures("disarmed")
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EROFS", "EDQUOT"])
-def test_half_a_line_that_cannot_be_taken_back_is_before_anything_else_is_written(tmp_path: Path, name: str) -> None:
+def test_half_a_block_that_cannot_be_taken_back_is_before_anything_else_is_written(tmp_path: Path, name: str) -> None:
     store = opened(tmp_path)
     grow(store, 2)
     whole = (tmp_path / "000000000001.jsonl").read_bytes()
@@ -363,13 +347,13 @@ def test_half_a_segment_that_cannot_be_removed_is_before_anything_else_is_writte
     last = store.next_seq
     arm(f"{place}=EIO, segment.mend=EIO@1-2")
     with pytest.raises(WorldError, match=r"cannot (make|write) the journal"):
-        store.append([line(last)], 1, {})
+        store.append(line(last), 1, {})
     if place == "segment.after":
         with pytest.raises(WorldError, match="cannot mend the journal"):
-            store.append([line(last)], 1)  # not into the old segment: the new one would hide it at the next start
-        store.append([line(last)], 1)
+            store.append(line(last), 1)  # not into the old segment: the new one would hide it at the next start
+        store.append(line(last), 1)
     else:
-        store.append([line(last)], 1)
+        store.append(line(last), 1)
     assert segments(tmp_path) == ["000000000001.jsonl"]
     assert seqs(store) == list(range(1, last + 1)) == seqs(opened(tmp_path))
 
@@ -395,8 +379,8 @@ def open_segments(path: Path) -> int:
 def test_a_sync_reaches_the_ends_of_the_segments_that_were_filled_since_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = opened(tmp_path, segment_bytes=1000)
-    grow(store, 20)
+    store = opened(tmp_path, segment_bytes=1400)
+    grow(store, 12)
     paths = synced(monkeypatch)
     store.sync(store.unsynced())
     names = segments(tmp_path)
@@ -471,12 +455,12 @@ def test_a_late_reader_starts_near_its_place_in_an_older_segment_too(tmp_path: P
         with Path(store.path_of(segment)).open("rb") as file:
             file.seek(near(file.fileno(), seq) if offset is None else offset)
             first = file.readline()
-            assert b"snapshot" in first or json.loads(first)["event"]["seq"] <= seq
+            assert b"snapshot" in first or (first_seq_of(first) or seq + 1) <= seq
             skipped = 0
-            while (found := json.loads(first).get("event", {"seq": 0})["seq"]) < seq:
+            while (first_seq_of(first) or 0) < seq:
                 skipped += len(first)
                 first = file.readline()
-            assert found == seq
+            assert first_seq_of(first) == seq
         assert skipped < 500_000, "one long line and a bit at most"
     assert seqs(store, last // 3) == list(range(last // 3 + 1, last + 1))
 

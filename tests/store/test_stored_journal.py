@@ -9,17 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.model.envelope import encode_event
-from clisup.model.events import Notice
-from clisup.model.journal import encode_line, encode_snapshot
+from clisup.model.journal import encode_snapshot
 from clisup.store.journal_reader import JournalGap, JournalReader
 from clisup.store.journal_store import JournalStore
 from clisup.store.offline import TAIL, StoredJournal
-
-
-def line(seq: int, message: str = "m") -> bytes:
-    notice = Notice(code="test", message=message)
-    return encode_line(encode_event(notice, session_id="s", seq=seq, ts="t", turn_id=None, source="daemon"))
+from tests.journals import line, seqs_of
 
 
 def segment(path: Path, first: int, *lines: bytes) -> None:
@@ -29,12 +23,12 @@ def segment(path: Path, first: int, *lines: bytes) -> None:
 def story(reader: JournalReader) -> list[int | JournalGap]:
     told: list[int | JournalGap] = []
     while True:
-        events, gap = reader.read(), reader.take_gap()
+        events, gap = seqs_of(reader), reader.take_gap()
         told += [] if gap is None else [gap]
         if not events and gap is None:
             reader.close()
             return told
-        told += [event.seq for event in events]
+        told += events
 
 
 @given(
@@ -98,6 +92,6 @@ def test_a_session_that_was_being_made_has_none(tmp_path: Path) -> None:
 def test_a_journal_of_a_newer_clisup_is_not_read(tmp_path: Path) -> None:
     segment(tmp_path, 1, line(1))
     file = next(tmp_path.iterdir())
-    file.write_bytes(file.read_bytes().replace(b'"v":2,', b'"v":99,', 1))
+    file.write_bytes(file.read_bytes().replace(b'"v":3,', b'"v":99,', 1))
     with pytest.raises(UsageError, match="a newer clisup wrote it"):
         StoredJournal(str(tmp_path))

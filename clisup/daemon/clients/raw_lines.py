@@ -7,6 +7,7 @@ import re
 import trio
 
 from clisup.errors import UsageError
+from clisup.model.journal import StoredEvent
 from clisup.store.session_dir import SessionDir
 from clisup.store.spool import native_parts, read_range, spool_size, with_parts
 
@@ -16,17 +17,17 @@ _RAW = re.compile(r"raw-(\d+)-(out|err)-(\d+)-(\d+)")
 _BLOB = re.compile(r"blob-(\d+)-(out|err)-[0-9a-z.-]+")
 
 
-async def with_native(event: bytes, line: bytes, directory: SessionDir) -> bytes:
-    """Return the envelope with `native`, the line in the spool. Daemon events and missing lines have no `native`.
+async def with_native(stored: StoredEvent, directory: SessionDir) -> bytes:
+    """Return the event's envelope with `native`, the line in the spool. Daemon events and missing lines have no `native`.
 
     Other tasks run between the slices of a long line.
     """
     parts: list[bytes] = []
-    for part in native_parts(line, directory):
+    for part in native_parts(stored.src, directory):
         if parts:
             await trio.lowlevel.checkpoint()
         parts.append(part)
-    return with_parts(event, parts)
+    return with_parts(stored.event, parts)
 
 
 def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tuple[bytes, int]:

@@ -20,7 +20,7 @@ from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import ClientShare
 from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.sessions.recorder import Recorder, Watchers
-from clisup.model.journal import event_type
+from clisup.model.journal import EventFrames, event_type
 from clisup.store.journal_reader import JournalReader
 from clisup.wire.jsonrpc import encode_notification, encode_notifications
 
@@ -38,17 +38,18 @@ class EventFilter:
     deltas: bool = True
     raw: bool = False
 
-    @property
-    def everything(self) -> bool:
-        """True for all events, without their raw lines."""
-        return self.types is None and self.deltas and not self.raw
-
     def wants(self, event: bytes) -> bool:
-        """Return True if the client wants this envelope."""
+        """Return True if the client wants this envelope or notification."""
         if self.types is None and self.deltas:
             return True
         kind = event_type(event)
         return (self.types is None or kind in self.types) and (self.deltas or kind != "content_delta")
+
+    def wanted_of(self, frames: EventFrames) -> bytes:
+        """Return the notifications that the client wants."""
+        if self.types is None and self.deltas:
+            return frames.data
+        return b"".join([line + b"\n" for line in frames.lines if self.wants(line)])
 
 
 class Subscription:
@@ -215,24 +216,22 @@ class Subscription:
 
     def _from_cache(self, recorder: Recorder, position: int) -> tuple[int, bytes] | None:
         """Return the next seq and the frames of cached events, or None if the events are only in the journal."""
-        wants = self._wants
-        if wants.everything:
-            return recorder.recent.frames(position)
-        if (found := recorder.recent.after(position)) is None:
-            return None
-        after, events = found
-        return after, encode_notifications("session/event", [event for event in events if wants.wants(event)])
+        found = recorder.recent.after(position)
+        return None if found is None else (found.end, self._wants.wanted_of(found))
 
     async def _from_journal(self, recorder: Recorder, position: int) -> tuple[int, bytes]:
         """Return the next seq and the frames of stored events, with a `session/gap` if events are missing."""
         reader = self._reader(recorder)
         reader.seek(position)
-        stored = await recorder.read(reader)
+        block = await recorder.read(reader)
         gap = reader.take_gap()
-        wanted = [event for event in stored if self._wants.wants(event.event)]
-        raw = self._wants.raw
-        events = [await recorder.native(event) if raw else event.event for event in wanted]
-        frames = encode_notifications("session/event", events)
+        if block is None:
+            frames = b""
+        elif self._wants.raw:
+            wanted = [stored for stored in block.events() if self._wants.wants(stored.event)]
+            frames = encode_notifications("session/event", [await recorder.native(stored) for stored in wanted])
+        else:
+            frames = self._wants.wanted_of(block.frames)
         if gap is not None:
             frames = _gap(recorder.session_id, *gap) + frames
         return reader.position, frames

@@ -16,7 +16,14 @@ from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import describe_budget, limits_of, used_of
 from clisup.model.sessions.totals import totals_of
-from clisup.store.offline import StoredSession, read_session_or_raise, stored_events, stored_ids, stored_sessions
+from clisup.store.offline import (
+    StoredSession,
+    last_events,
+    read_session_or_raise,
+    stored_events,
+    stored_ids,
+    stored_sessions,
+)
 from clisup.wire.status import STATUS_SCHEMA
 
 __all__ = [
@@ -61,7 +68,7 @@ def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> l
 def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
-    return {**_rows([found])[0], "timers": [], "watch": None, "last_events": found.last_events}
+    return {**_rows([found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
 
 
 def stored_holder(state_dir: str) -> int | None:

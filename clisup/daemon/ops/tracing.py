@@ -145,11 +145,11 @@ class Tracing:
             return
         reader = recorder.reader(upto)
         try:
-            while self._read_upto[session_id] < last and (events := await recorder.read(reader)):
-                for event in events:
-                    if event.seq <= last and event_type(event.event) in TRACED:
-                        self._add(trace, session_id, json.loads(event.event))
-                self._read_upto[session_id] = min(last, events[-1].seq)
+            while self._read_upto[session_id] < last and (block := await recorder.read(reader)):
+                for stored in block.events():
+                    if stored.seq <= last and event_type(stored.event) in TRACED:
+                        self._add(trace, session_id, json.loads(stored.event))
+                self._read_upto[session_id] = min(last, block.frames.end - 1)
                 await trio.lowlevel.checkpoint()
                 if session_id not in self._read_upto:
                     return  # the session was deleted meanwhile

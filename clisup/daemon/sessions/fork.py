@@ -186,10 +186,10 @@ async def _traces(source: Session) -> list[TurnTrace]:
     traces, recorder = TurnTraces(), source.recorder
     reader = recorder.reader(recorder.first_seq - 1)
     try:
-        while stored := await recorder.read(reader):
-            for event in stored:
-                if event_type(event.event) in WATCHED:
-                    traces.apply(json.loads(event.event))
+        while block := await recorder.read(reader):
+            for stored in block.events():
+                if event_type(stored.event) in WATCHED:
+                    traces.apply(json.loads(stored.event))
             await trio.lowlevel.checkpoint()
     finally:
         reader.close()

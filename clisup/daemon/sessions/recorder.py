@@ -19,11 +19,11 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.envelope import Envelopes
 from clisup.model.events import ContentDelta, EventBase, Notice
-from clisup.model.journal import Source, encode_line, event_type
+from clisup.model.journal import JournalBlock, Source, StoredEvent, blocks_of, encode_block, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.spending import SPENDING
 from clisup.model.sessions.turn_state import TurnState
-from clisup.store.journal_reader import JournalReader, StoredEvent
+from clisup.store.journal_reader import JournalReader
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
 
@@ -115,8 +115,8 @@ class Recorder:
         """Add what the running turn has used since the last segment's snapshot."""
         reader = self._store.reader(from_seq - 1)
         try:
-            while events := reader.read():
-                for stored in events:
+            while (block := reader.read()) is not None:
+                for stored in block.events():
                     if event_type(stored.event) in SPENDING:
                         self.ledger.spend(json.loads(stored.event))
         finally:
@@ -147,24 +147,24 @@ class Recorder:
         ts = clock.timestamp()
         first = self._store.next_seq
         envelopes = Envelopes(self.session_id, ts)
-        events: list[bytes] = []
-        lines: list[bytes] = []
-        own = 0  # events of the daemon
+        frames: list[bytes] = []
+        sources: list[Source | None] = []
+        memos: dict[int, TurnState] = {}
         logged: list[Item] = []
         for seq, item in enumerate(items, first):
-            source = "daemon" if item.src is None else "backend"
-            own += item.src is None
-            event = envelopes.encode(item.event, seq, item.turn_id or None, source)
-            events.append(event)
-            lines.append(encode_line(event, src=item.src, memo=item.memo))
+            frames.append(envelopes.frame(item.event, seq, item.turn_id or None, "backend" if item.src else "daemon"))
+            sources.append(item.src)
+            if item.memo is not None:
+                memos[seq] = item.memo
             if type(item.event) is not ContentDelta:
                 logged.append(item)
-        size = sum(map(len, lines))
-        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(size) else None
-        self._store.append(lines, len(lines), snapshot)
-        self.meter.stored(len(lines), own, size)
+        blocks = blocks_of(first, frames, sources, memos)
+        data = b"".join(map(encode_block, blocks))
+        snapshot = self.ledger.snapshot() if self._store.wants_snapshot(len(data)) else None
+        self._store.append(data, len(frames), snapshot)
+        self.meter.stored(len(frames), sources.count(None), len(data))
         if self.watchers or self._everywhere:
-            self.recent.add(first, events, size)
+            self.recent.add(block.frames for block in blocks)
         elif self.recent.size:
             self.recent.clear()  # the cache must have no gap
         self._fold_all(items, first, ts)
@@ -174,7 +174,7 @@ class Recorder:
             watcher.notify(self, at_once=number < TOLD_AT_ONCE)
         self.news.set()
         self.news = trio.Event()
-        return first + len(lines) - 1
+        return first + len(frames) - 1
 
     async def record_with_retry(self, make: Callable[[], list[Item]]) -> None:
         """Journal the items that `make` returns. While the disk refuses, wait, call `make` again and try again.
@@ -239,16 +239,16 @@ class Recorder:
         """Return one stored event, or None if it was removed or is damaged. Raises `WorldError(storage_failed)`."""
         reader = self.reader(seq - 1)
         try:
-            events = reader.read()
+            block = reader.read()
         finally:
             reader.close()
-        return dict(json.loads(events[0].event)) if events and events[0].seq == seq else None
+        return dict(json.loads(block.events()[0].event)) if block is not None and block.frames.first == seq else None
 
     def release(self, upto: int) -> list[str]:
         """Drop whole segments of events up to `upto`, and return the files to unlink. Raises `WorldError(storage_failed)`."""
         return self._store.release(upto, self.ledger.snapshot())
 
-    async def read(self, reader: JournalReader) -> list[StoredEvent]:
+    async def read(self, reader: JournalReader) -> JournalBlock | None:
         """Return the reader's next events. While the disk cannot be read, wait and try again."""
         return await self._storage.with_retry(reader.read)
 
@@ -257,7 +257,7 @@ class Recorder:
         for _ in range(NATIVE_TRIES):
             try:
                 with self._storage.watched():
-                    return await with_native(stored.event, stored.line, self.dir)
+                    return await with_native(stored, self.dir)
             except WorldError:
                 await trio.sleep(STORAGE_RETRY_S)
         return stored.event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -82,7 +83,7 @@ class TurnBook:
         if self._now is not None:
             self._note(self._now, event, record)
 
-    def _begin(self, event: dict[str, Any], memo: dict[str, Any]) -> None:
+    def _begin(self, event: dict[str, Any], memo: Mapping[str, Any]) -> None:
         begin = dict(memo.get("begin") or {"out": 0, "err": 0})
         before, ledger = self._last, self._ledger
         if before is not None and before.run == event["run"]:

@@ -35,20 +35,19 @@ class EventHandlers:
         try:
             while len(page) < params.limit and size < PAGE_BYTES:
                 await connection.share.wait_for_piece()
-                events = reader.read()
+                block = reader.read()
                 if (gap := reader.take_gap()) is not None:
                     gaps.append(gap._asdict())
                     at = gap.to_seq
-                if not events:
+                if block is None:
                     break
-                for event in events:
+                for stored in block.events():
                     if len(page) >= params.limit or size >= PAGE_BYTES:
                         break
-                    at = event.seq
-                    if params.types is None or event_type(event.event) in params.types:
-                        raw = await with_native(event.event, event.line, session.dir) if params.raw else event.event
-                        page.append(raw)
-                        size += len(raw)
+                    at = stored.seq
+                    if params.types is None or event_type(stored.event) in params.types:
+                        page.append(await with_native(stored, session.dir) if params.raw else stored.event)
+                        size += len(page[-1])
         finally:
             reader.close()
         head = b'{"gaps":' + json.dumps(gaps).encode() + b',"events":[' if gaps else b'{"events":['

@@ -201,8 +201,8 @@ def _last_events(session: Session) -> list[dict[str, Any]]:
     reader = recorder.reader(max(recorder.first_seq - 1, recorder.next_seq - 1 - LAST_EVENTS))
     last: list[dict[str, Any]] = []
     try:
-        while events := reader.read():
-            last += [_short(json.loads(event.event)) for event in events]
+        while (block := reader.read()) is not None:
+            last += [_short(json.loads(stored.event)) for stored in block.events()]
     finally:
         reader.close()
     return last
