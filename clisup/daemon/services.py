@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import trio
 
 from clisup.config.model import Config
-from clisup.daemon.clients.event_cache import EventCache
+from clisup.daemon.journal.event_cache import EventCache
+from clisup.daemon.journal.recorder import Watcher, Watchers
+from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.ops.drift import Drift
@@ -15,8 +17,6 @@ from clisup.daemon.ops.memory import MemoryLook
 from clisup.daemon.ops.metrics import Metrics
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
-from clisup.daemon.sessions.recorder import Watcher, Watchers
-from clisup.daemon.storage import Storage
 from clisup.host.config_file import built_in_prices
 from clisup.host.process.cgroups import CgroupHome
 from clisup.policy.prices import PriceTable

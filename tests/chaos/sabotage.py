@@ -36,8 +36,8 @@ def _skip() -> None:
 
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
-    from clisup.daemon.clients import event_cache as recent
     from clisup.daemon.clients import subscription
+    from clisup.daemon.journal import event_cache as recent
 
     encode = recent.encode_notifications
     recent.encode_notifications = lambda method, params: encode(method, params[::-1])

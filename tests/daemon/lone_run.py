@@ -9,10 +9,10 @@ from recorder_in_memory import SESSION, GoodDisk, MemoryJournal, recorder_in_mem
 
 from clisup.backends.base import Adapter, Background, Carried, LaunchRequest, background_of
 from clisup.config.model import LimitsConfig
+from clisup.daemon.journal.recorder import Item, Recorder
 from clisup.daemon.runs.reader import STEP_S
 from clisup.daemon.runs.run import Run
 from clisup.daemon.runs.run_parts import RunSettings
-from clisup.daemon.sessions.recorder import Item, Recorder
 from clisup.host import clock
 from clisup.model.events import (
     ApprovalRequested,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
-from clisup.daemon.sessions.recorder import Recorder
+from clisup.daemon.journal.recorder import Recorder
 from clisup.model.journal import JournalBlock, encode_block, scan
 from clisup.store.session_dir import SessionDir
 

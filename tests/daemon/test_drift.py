@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clisup.daemon.journal.storage import Storage
 from clisup.daemon.ops.drift import EVERY, FIRST_RUNS, Drift
-from clisup.daemon.storage import Storage
 from clisup.model.events import BackendStatus, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.ops.drift import FrameSample

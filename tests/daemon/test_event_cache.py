@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clisup.daemon.clients.event_cache import PIECE_BYTES, SESSION_BYTES, EventCache, RecentEvents
+from clisup.daemon.journal.event_cache import PIECE_BYTES, SESSION_BYTES, EventCache, RecentEvents
 
 
 def batch(first: int, count: int, size: int = 10) -> list[bytes]:

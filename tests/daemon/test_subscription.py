@@ -12,11 +12,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
-from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.clients.subscription import EventFilter, Subscription
-from clisup.daemon.sessions.recorder import TOLD_AT_ONCE, Item, Recorder
+from clisup.daemon.journal.event_cache import PIECE_BYTES
+from clisup.daemon.journal.recorder import TOLD_AT_ONCE, Item, Recorder
 from clisup.model.events import Notice
 from clisup.policy.fair_queue import Share
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from clisup.daemon.sessions.recorder import Item
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.model.events import TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord

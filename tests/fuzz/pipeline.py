@@ -14,7 +14,7 @@ from clisup.backends.base import Carried, RunEnd
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.client.events import envelope_of
-from clisup.daemon.sessions.recorder import Item
+from clisup.daemon.journal.recorder import Item
 from clisup.model.envelope import FRAME_BEGIN, FRAME_END
 from clisup.model.events import EventBase, PromptAccepted, StderrLine, TurnError, TurnStarted
 from clisup.model.journal import JournalBlock, Source, encode_snapshot, event_seq, event_type, read_entries, scan

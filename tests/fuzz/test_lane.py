@@ -12,7 +12,7 @@ import pytest
 
 from clisup.backends import base
 from clisup.backends.claude import decoder as claude_decoder
-from clisup.daemon.sessions import recorder
+from clisup.daemon.journal import recorder
 from clisup.model.lines import framing
 from clisup.wire import jsonrpc as wire
 from tests.fuzz import run

@@ -237,7 +237,9 @@ def test_of_unwanted_events_in_a_row_only_the_last_of_each_type_is_given() -> No
     events = [said(1), said(2, "message"), said(3), said(4), envelope(5), said(6), said(7, "message"), said(8)]
     data = block_of(*events, first=1, src=SOURCE)
     assert given_of(data) == [2, 4, 5, 7, 8]
-    assert read_entries(data, WANTED)[0] == [record for record in records(data) if record.event["seq"] in (2, 4, 5, 7, 8)]  # type: ignore[index]
+    assert read_entries(data, WANTED)[0] == [
+        record for record in records(data) if record.event["seq"] in (2, 4, 5, 7, 8)
+    ]  # type: ignore[index]
     assert given_of(data + block_of(said(9), said(10), first=9)) == [2, 4, 5, 7, 8, 10]
 
 

@@ -18,9 +18,9 @@ import structlog
 import trio
 
 from clisup.backends.base import ApprovalAnswer
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import Notification, SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint

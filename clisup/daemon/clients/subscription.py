@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import trio
 
-from clisup.daemon.clients.event_cache import PIECE_BYTES
 from clisup.daemon.clients.fair_share import ClientShare
 from clisup.daemon.clients.frame_writer import FrameWriter
-from clisup.daemon.sessions.recorder import Recorder, Watchers
+from clisup.daemon.journal.event_cache import PIECE_BYTES
+from clisup.daemon.journal.recorder import Recorder, Watchers
 from clisup.model.journal import EventFrames, event_type
 from clisup.store.journal_reader import JournalReader
 from clisup.wire.jsonrpc import encode_notification, encode_notifications

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from clisup.daemon.backends import Backend
-from clisup.daemon.storage import Storage
+from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import read_json, write_json

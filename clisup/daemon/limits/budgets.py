@@ -13,9 +13,9 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import Notification, SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.model.events import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.accounts import AccountWait
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import WorldError
 from clisup.model.events import Notice, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from msgspec.structs import asdict
 
-from clisup.daemon.storage import Storage
+from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.ops.drift import DriftEntry, FrameSample

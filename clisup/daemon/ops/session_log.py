@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from clisup.daemon.sessions.recorder import Item, Recorder
+from clisup.daemon.journal.recorder import Item, Recorder
 from clisup.host.log import LOG
 from clisup.model import events as ev
 

@@ -19,7 +19,7 @@ import trio
 
 from clisup import __version__
 from clisup.config.model import TracingConfig
-from clisup.daemon.sessions.recorder import Recorder
+from clisup.daemon.journal.recorder import Recorder
 from clisup.errors import ClisupError
 from clisup.host.files import make_private_dir
 from clisup.host.otlp import OtlpSender, SpanSender

@@ -9,8 +9,8 @@ import structlog
 import trio
 from msgspec.structs import replace
 
-from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
+from clisup.daemon.journal.recorder import Item
+from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, StderrLine, Unparsed
 from clisup.model.lines.framing import Line

@@ -13,8 +13,8 @@ import structlog
 import trio
 
 from clisup.backends.base import END_OF_INPUT, Reply
+from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.runs.orphans import Orphans
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import ARMED, failpoint

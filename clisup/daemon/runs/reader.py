@@ -16,9 +16,9 @@ import trio
 
 from clisup.backends.base import Decoder
 from clisup.config.model import LimitsConfig
+from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.stderr import StderrEvents
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.lines.framing import Line, LineFramer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from clisup.backends.base import ApprovalAnswer, Decoder
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.run_parts import RunSink
-from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 from clisup.model.sessions.turn_state import TurnEnding
 from clisup.policy.watchdog import PhaseTracker

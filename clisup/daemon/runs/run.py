@@ -20,6 +20,7 @@ from clisup.backends.base import (
     Decoded,
     Decoder,
 )
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.batch import Batch, UnparsedLines
 from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.reader import SpoolLines, SpoolReader, readable
@@ -36,7 +37,6 @@ from clisup.daemon.runs.stderr import StderrEvents
 from clisup.daemon.runs.stdin_messages import ControlRequests, StdinMessages
 from clisup.daemon.runs.termination import Termination
 from clisup.daemon.runs.watchdog import WatchdogTask
-from clisup.daemon.sessions.recorder import Item
 from clisup.host import clock
 from clisup.model.events import BackendStatus, EventBase, Notice, SessionInit
 from clisup.model.journal import Source

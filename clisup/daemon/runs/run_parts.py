@@ -10,9 +10,9 @@ from msgspec import Struct, field
 
 from clisup.backends.base import Background, Carried, LaunchRequest
 from clisup.config.model import LimitsConfig
+from clisup.daemon.journal.recorder import Item
+from clisup.daemon.journal.storage import Storage
 from clisup.daemon.runs.orphans import Orphans
-from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.storage import Storage
 from clisup.model.events import ApprovalRequested, Notice
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding

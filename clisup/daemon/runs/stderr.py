@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.batch import Batch
-from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import StderrLine
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line

@@ -13,11 +13,11 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import ControlAnswer
+from clisup.daemon.journal.recorder import Item
+from clisup.daemon.journal.storage import STORAGE_RETRY_S
 from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.run_parts import RunSink
-from clisup.daemon.sessions.recorder import Item
-from clisup.daemon.storage import STORAGE_RETRY_S
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 from clisup.model.sessions.turn_state import SentMessage, TurnState

@@ -13,9 +13,9 @@ import structlog
 import trio
 
 from clisup.daemon.backends import Backend
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError
 from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice

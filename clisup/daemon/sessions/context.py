@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
+from clisup.daemon.journal.recorder import Recorder
 from clisup.daemon.ops.metrics import Meter
 from clisup.daemon.runs.run import Run
 from clisup.daemon.services import Services
-from clisup.daemon.sessions.recorder import Recorder
 from clisup.errors import UsageError, WorldError
 from clisup.host.locks import lock_holder
 from clisup.host.log import LOG

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from clisup.backends.base import Background
 from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.ops.leftovers import end_run
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.run_end import Correction, RunCloser
 from clisup.daemon.sessions.steering import Steering
 from clisup.daemon.sessions.turn_ends import TurnEnds

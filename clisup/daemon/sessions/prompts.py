@@ -7,10 +7,10 @@ from typing import Literal
 import trio
 from msgspec.structs import asdict
 
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import RateLimitGate
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.steering import Steering
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, PromptAccepted

@@ -12,6 +12,7 @@ import trio
 from clisup.config.model import Config
 from clisup.config.session_spec import SessionSpec, why_unreadable
 from clisup.daemon.backends import Backends
+from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.ops.drift import Drift
@@ -22,7 +23,6 @@ from clisup.daemon.services import Services
 from clisup.daemon.sessions.live import LivePool
 from clisup.daemon.sessions.opening import SessionOpening
 from clisup.daemon.sessions.session import Session
-from clisup.daemon.storage import Storage
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock

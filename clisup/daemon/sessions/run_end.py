@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
 from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.cli_session import CliSession
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.sessions.turn_recorder import carried_totals
 from clisup.host.failpoints import failpoint

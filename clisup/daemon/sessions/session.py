@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.backends import Backend
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import RateLimitGate
 from clisup.daemon.ops.session_log import SessionLog
@@ -25,7 +26,6 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Launcher
 from clisup.daemon.sessions.live import LivePool, LiveRun
 from clisup.daemon.sessions.prompts import PromptQueue
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.run_end import RunCloser
 from clisup.daemon.sessions.settings import Settings
 from clisup.daemon.sessions.steering import Steering, stored_name

@@ -9,10 +9,10 @@ import structlog
 import trio
 
 from clisup.backends.base import Control, ControlAnswer
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.live import LivePool, LiveRun
 from clisup.daemon.sessions.prompts import PromptQueue
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, Notice
 from clisup.wire.params import CompactParams, PromptParams

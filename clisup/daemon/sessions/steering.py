@@ -11,9 +11,9 @@ import uuid
 
 import trio
 
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Launcher
-from clisup.daemon.sessions.recorder import Item
 from clisup.model.events import Actor, Notice, PromptAccepted
 from clisup.model.prompts.stored import StoredPrompt
 

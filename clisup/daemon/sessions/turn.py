@@ -13,6 +13,7 @@ import trio
 
 from clisup.backends.base import LaunchRequest
 from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.runs.run import Run, RunSettings
 from clisup.daemon.runs.run_parts import RunSink
@@ -21,7 +22,6 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft, Launch, Launcher, drop_cgroup
 from clisup.daemon.sessions.live import LivePool, LiveRun
 from clisup.daemon.sessions.prompts import PromptQueue
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.run_end import Correction, RunCloser
 from clisup.daemon.sessions.steering import Steering
 from clisup.daemon.sessions.turn_ends import TurnEnds

@@ -8,8 +8,8 @@ import msgspec
 
 from clisup.backends.base import Background, Carried, background_of
 from clisup.daemon.approvals.queue import ApprovalQueue
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.host import clock
 from clisup.model.events import Actor, ApprovalRequested, ContentDelta, TurnError, TurnStarted

@@ -23,8 +23,8 @@ import trio
 from pydantic import ValidationError
 
 import clisup
+from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
-from clisup.daemon.sessions.recorder import Item
 from clisup.errors import UsageError, WorldError
 from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from clisup.daemon.clients.connection import Connection, Handlers
-from clisup.daemon.clients.raw_lines import blob_page, with_native
+from clisup.daemon.journal.raw_lines import blob_page, with_native
 from clisup.daemon.sessions.registry import Manager
 from clisup.model.journal import event_type
 from clisup.wire.params import BlobParams, EventsParams

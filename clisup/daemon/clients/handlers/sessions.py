@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from clisup.daemon.clients.connection import Connection, Handlers
-from clisup.daemon.clients.raw_lines import whole_blob
+from clisup.daemon.journal.raw_lines import whole_blob
 from clisup.daemon.ops.status import summaries_of, summary_of
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session

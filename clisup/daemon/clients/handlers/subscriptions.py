@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.subscription import EventFilter, Subscription
-from clisup.daemon.sessions.recorder import Recorder
+from clisup.daemon.journal.recorder import Recorder
 from clisup.daemon.sessions.registry import Manager
 from clisup.errors import UsageError
 from clisup.store.cursor_store import CursorFile, begin_after

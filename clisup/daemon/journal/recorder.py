@@ -11,10 +11,10 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from clisup.daemon.clients.event_cache import EventCache, RecentEvents
-from clisup.daemon.clients.raw_lines import with_native
+from clisup.daemon.journal.event_cache import EventCache, RecentEvents
+from clisup.daemon.journal.raw_lines import with_native
+from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.ops.metrics import COUNTED, Meter, Metrics
-from clisup.daemon.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.envelope import Envelopes
@@ -164,7 +164,7 @@ class Recorder:
         self._store.append(data, len(frames), snapshot)
         self.meter.stored(len(frames), sources.count(None), len(data))
         if self.watchers or self._everywhere:
-            self.recent.add(block.frames for block in blocks)
+            self.recent.add([block.frames for block in blocks])
         elif self.recent.size:
             self.recent.clear()  # the cache must have no gap
         self._fold_all(items, first, ts)
