@@ -249,9 +249,10 @@ def _head_of(line: bytes) -> _BlockHead | None:
     if line[:_SEALED] != b'{"crc":"%08x",' % crc32(rest):
         return None
     try:
-        return _decode_head(b"{" + rest)
+        head = _decode_head(b"{" + rest)
     except (ValueError, RecursionError):
         return None
+    return head if head.bytes > 0 else None
 
 
 def _block(head: _BlockHead, data: bytes) -> JournalBlock | Damage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from clisup.model.envelope import FRAME_BEGIN, FRAME_END
 from clisup.model.journal import (
     BLOCK_BYTES,
     JOURNAL_VERSION,
+    Damage,
     DamagedEntry,
     EventFrames,
     JournalBlock,
@@ -180,6 +182,14 @@ def test_a_block_that_is_overwritten_with_anything_is_damaged_or_what_it_was(jun
     spoiled = (block[:at] + junk + block[at + len(junk) :])[: len(block)]
     found = [stored for _, entry in scan(spoiled) if isinstance(entry, JournalBlock) for stored in entry.events()]
     assert bool(found) == (spoiled == block)
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize("size", [0, -1, -500])
+def test_a_head_that_leads_backwards_is_damage(size: int) -> None:
+    rest = b'"first":1,"bytes":%d,"sum":0,"src":[]}' % size
+    data = b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+    assert [entry for _, entry in scan(data)] == [Damage("a wrong checksum")]
 
 
 @pytest.mark.fault(58)
