@@ -36,12 +36,15 @@ def _skip() -> None:
 
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
-    from clisup.daemon.clients import subscription
-    from clisup.daemon.journal import event_cache as recent
+    from clisup.daemon.clients.subscription import EventFilter
+    from clisup.model.journal import EventFrames
 
-    encode = recent.encode_notifications
-    recent.encode_notifications = lambda method, params: encode(method, params[::-1])
-    subscription.encode_notifications = recent.encode_notifications
+    wanted_of = EventFilter.wanted_of
+
+    def shuffled(self: EventFilter, frames: EventFrames) -> bytes:
+        return b"".join(wanted_of(self, frames).splitlines(keepends=True)[::-1])
+
+    EventFilter.wanted_of = shuffled  # type: ignore[method-assign]
 
 
 def _exits() -> None:

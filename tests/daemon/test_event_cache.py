@@ -7,15 +7,16 @@ import json
 import pytest
 
 from clisup.daemon.journal.event_cache import PIECE_BYTES, SESSION_BYTES, EventCache, RecentEvents
+from clisup.model.journal import EventFrames
 
 
 def batch(first: int, count: int, size: int = 10) -> list[bytes]:
-    return [json.dumps({"seq": seq, "pad": "x" * size}).encode() for seq in range(first, first + count)]
+    return [json.dumps({"seq": seq, "pad": "x" * size}).encode() + b"\n" for seq in range(first, first + count)]
 
 
 def fill(recent: RecentEvents, first: int, count: int, size: int = 10) -> list[bytes]:
     events = batch(first, count, size)
-    recent.add(first, events, sum(map(len, events)))
+    recent.add([EventFrames(first, first + count, b"".join(events))])
     return events
 
 
@@ -27,7 +28,7 @@ def recent() -> RecentEvents:
 def test_a_follower_at_any_place_gets_all_that_came_after_it(recent: RecentEvents) -> None:
     events = [*fill(recent, 5, 3), *fill(recent, 8, 1), *fill(recent, 9, 4)]
     for seq in range(5, 13):
-        assert recent.after(seq) == (13, events[seq - 5 :])
+        assert recent.after(seq) == EventFrames(seq, 13, b"".join(events[seq - 5 :]))
 
 
 def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: RecentEvents) -> None:
@@ -39,22 +40,11 @@ def test_what_is_older_or_not_there_yet_is_left_to_the_journal(recent: RecentEve
     assert recent.after(8) is None  # nothing to give
 
 
-def test_a_client_gets_frames_of_the_same_bytes(recent: RecentEvents) -> None:
-    events = fill(recent, 1, 3)
-    for _ in range(2):
-        found = recent.frames(2)
-        assert found is not None
-        after, frames = found
-        assert after == 4
-        said = [json.loads(line) for line in frames.splitlines()]
-        assert [frame["method"] for frame in said] == ["session/event"] * 2
-        assert [frame["params"] for frame in said] == [json.loads(event) for event in events[1:]]
-    more = fill(recent, 4, 1)
-    found = recent.frames(2)
-    assert found is not None
-    assert found[0] == 5
-    assert found[1].endswith(more[0] + b"}\n")
-    assert recent.frames(9) is None
+def test_a_follower_that_keeps_up_gets_the_bytes_that_were_journaled(recent: RecentEvents) -> None:
+    fill(recent, 1, 3)
+    block = EventFrames(4, 5, b"".join(batch(4, 1)))
+    recent.add([block])
+    assert recent.after(4) is block
 
 
 def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: RecentEvents) -> None:
@@ -62,9 +52,9 @@ def test_a_piece_is_bounded_and_the_next_one_goes_on_behind_it(recent: RecentEve
         fill(recent, first, 4, PIECE_BYTES // 8)
     seq, seen = 30, []
     while (found := recent.after(seq)) is not None:
-        assert sum(map(len, found[1])) < 2 * PIECE_BYTES
-        seen += [json.loads(event)["seq"] for event in found[1]]
-        seq = found[0]
+        assert len(found.data) < 2 * PIECE_BYTES
+        seen += [json.loads(line)["seq"] for line in found.lines]
+        seq = found.end
     assert seen == list(range(30, 41))
 
 
@@ -76,7 +66,7 @@ def test_one_session_holds_no_more_than_its_part(recent: RecentEvents) -> None:
     assert not recent.has(100)
 
 
-def test_a_batch_over_the_part_is_kept_alone_until_the_next_one(recent: RecentEvents) -> None:
+def test_a_block_over_the_part_is_kept_alone_until_the_next_one(recent: RecentEvents) -> None:
     fill(recent, 1, 1)
     fill(recent, 2, 1, 2 * SESSION_BYTES)
     assert not recent.has(1)
@@ -101,10 +91,9 @@ def test_what_is_let_go_leaves_no_trace() -> None:
     cache = EventCache()
     recent = RecentEvents(cache)
     fill(recent, 1, 3)
-    recent.frames(1)
     recent.clear()
     recent.clear()
-    assert (cache.total, recent.size, recent.frames(1)) == (0, 0, None)
+    assert (cache.total, recent.size, recent.after(1)) == (0, 0, None)
     fill(recent, 10, 1)
     assert recent.has(10)
     assert not recent.has(3)
@@ -119,4 +108,4 @@ def test_what_one_session_keeps_no_other_one_has() -> None:
     fill(other, 7, 2)
     assert not one.has(7) and other.after(7) is not None
     fill(one, 4, 1)
-    assert one.after(4) == (5, batch(4, 1)) and other.has(7)
+    assert one.after(4) == EventFrames(4, 5, batch(4, 1)[0]) and other.has(7)
