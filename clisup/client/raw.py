@@ -31,7 +31,7 @@ from clisup.client.failures import (
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT, is_named, socket_for_client
 
-__all__ = ["LineBuffer", "RawClient", "decode", "encode_request", "event_of", "result_of", "says_goodbye"]
+__all__ = ["Frame", "JsonObject", "LineBuffer", "RawClient", "decode", "encode_request", "event_of", "result_of", "says_goodbye"]
 
 CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 30.0, 60.0
 QUIET_S = 30.0
@@ -48,7 +48,11 @@ _PROTOCOL_VERSION = 1
 _CHUNK = 256 * 1024
 _UCRED = 12  # bytes: pid, uid, gid (unix(7))
 
-Frame = dict[str, Any]
+JsonObject = dict[str, Any]
+"""JSON object as the daemon sent it. Its fields may be more than this version knows."""
+
+Frame = JsonObject
+"""One frame of JSON-RPC, or its params."""
 
 
 def decode(line: bytes) -> Frame:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_backend
-from clisup.cli.options import json_option
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, plain
+from clisup.cli.options import complete_backend, json_option
+from clisup.cli.views.terminal import Ink, plain, print_table
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK
 
@@ -47,7 +45,7 @@ def backends(name: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _row(b: dict[str, Any]) -> list[str]:
+def _row(b: JsonObject) -> list[str]:
     supported = f"{'yes' if b['supported'] else 'no'} ({b['supported_versions'] or 'any'})"
     return [b["name"], b["kind"], b.get("version") or "-", supported, b.get("path") or "-"]
 

@@ -6,21 +6,28 @@ import json
 import os
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_backend
 from clisup.cli.failure import usage
-from clisup.cli.options import absolute, json_option, utf8
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, plain, size
+from clisup.cli.options import (
+    HelpGroup,
+    absolute,
+    complete_backend,
+    complete_session,
+    daemon_place_options,
+    json_option,
+    utf8,
+)
+from clisup.cli.views.terminal import Ink, plain, print_table, size
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError, UsageError
 
-__all__ = ["doctor"]
+__all__ = ["debug", "doctor"]
 
 _COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
@@ -74,11 +81,11 @@ def _directory(given: str | None) -> str | None:
         return None
 
 
-def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[dict[str, Any]]:
+def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[JsonObject]:
     wanted = {name: value for name, value in (("name", backend), ("cwd", cwd)) if value is not None}
     try:
         with Client.connect(name="clisup-doctor") as client:
-            found: list[dict[str, Any]] = client.call("backend/check", **wanted)
+            found: list[JsonObject] = client.call("backend/check", **wanted)
             return found
     except ClisupError as error:
         if error.kind != "daemon_not_running":
@@ -88,7 +95,7 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
     return examine(Flags(config=config), backend, cwd)
 
 
-def _print(found: list[dict[str, Any]], ink: Ink) -> None:
+def _print(found: list[JsonObject], ink: Ink) -> None:
     """Print a table for the machine and for each backend, and the number of problems."""
     width = max(len(finding["check"]) for finding in found)
     for number, (backend, group) in enumerate(groupby(found, key=lambda finding: finding["backend"])):
@@ -123,7 +130,7 @@ def _show_drift(backend: str, config: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _daemon_view(backend: str) -> tuple[dict[str, Any], list[str] | None]:
+def _daemon_view(backend: str) -> tuple[JsonObject, list[str] | None]:
     """Return the running daemon's own status and its command for the backend; nothing without a daemon."""
     try:
         with Client.connect(name="clisup-doctor") as client:
@@ -151,7 +158,7 @@ class _Progress:
             print(f"reading {size(total)}", file=sys.stderr, flush=True)
 
 
-def _drift_lines(found: dict[str, Any], ink: Ink) -> Iterator[str]:
+def _drift_lines(found: JsonObject, ink: Ink) -> Iterator[str]:
     read, counts, since = found["read"], found["counts"], found["since"]
     cut = "" if read["complete"] else ink("yellow", " (incomplete: a limit was reached)")
     yield ink("bold", plain(f"{found['backend']} {found['version']}")) + f"  {plain(found['path'])}"
@@ -173,3 +180,67 @@ def _names(title: str, names: list[str], ink: Ink, style: str) -> Iterator[str]:
     yield ""
     yield ink(style, f"{title}: {len(names)}")
     yield from textwrap.wrap("  ".join(map(plain, names)), 118, initial_indent="  ", subsequent_indent="  ")
+
+
+@click.group("debug", cls=HelpGroup)
+def debug() -> None:
+    """Collect information for a bug report.
+
+    \b
+    Example:
+      clisup debug bundle
+    """
+
+
+@debug.command("bundle")
+@click.option(
+    "-o", "--output", metavar="FILE", help="The file to write (default: clisup-debug-DATE-TIME.tar.gz, here)."
+)
+@click.option("--session", "sessions", multiple=True, metavar="SESSION", shell_complete=complete_session,
+              help="Also include what is known of this session; may be repeated.")  # fmt: skip
+@click.option("--with-content", is_flag=True,
+              help="Include the prompts, answers and tools of these sessions, with known secrets replaced.")  # fmt: skip
+@daemon_place_options
+@json_option("Print a summary as JSON.")
+def bundle(
+    output: str | None,
+    sessions: tuple[str, ...],
+    with_content: bool,
+    config: str | None,
+    state_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Write one file to attach to a bug report.
+
+    It has versions, configuration, doctor, status, metrics, log and a list of the state directory. Secrets are replaced. Of
+    a session's events it has types, times and numbers, but no text. Look at it before you send it. No daemon is needed. An
+    existing file is never overwritten.
+
+    \b
+    Example:
+      clisup debug bundle
+      clisup debug bundle --session 3f2a -o report.tar.gz
+      tar -xzOf report.tar.gz --wildcards '*/README.txt'
+    """
+    from clisup.bundle import BundleRequest, collect
+
+    if with_content and not sessions:
+        raise click.UsageError("--with-content goes with --session", click.get_current_context())
+    path = absolute(output or f"clisup-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz", otherwise="-o with a whole path")
+    archive = collect(BundleRequest(sessions, with_content, config, state_dir), os.environ)
+    written = archive.write(path)
+    if as_json:
+        members = [member._asdict() for member in archive.members]
+        done = {"path": path, "bytes": written, "content": with_content, "members": members}
+        print(json.dumps(done, ensure_ascii=False))
+        return 0
+    print(f"wrote {plain(path)} ({size(written)}), which only you can read:")
+    for member in archive.members:
+        print(f"  {size(member.bytes):>10}  {plain(member.name)}{'  (cut: it was too long)' if member.cut else ''}")
+    content = (
+        "it HAS prompts, answers and tool outputs of these sessions"
+        if with_content
+        else "it has no prompt and no answer"
+    )
+    print(f"known secrets are replaced; {content}. Look at it before you send it.")
+    return 0

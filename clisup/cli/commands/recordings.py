@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,7 @@ from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
 if TYPE_CHECKING:
     from clisup.recordings.files import ReplayedStep
+from clisup.client.raw import JsonObject
 
 __all__ = ["record", "replay"]
 
@@ -141,7 +142,7 @@ def _in_words(step: ReplayedStep, ink: Ink) -> str:
     at = "-" if step.at is None else f"+{step.at:.3f}"
     if step.event is None:
         return ink("dim", f"{at:>10}  {'(to stdin)':<18}  {clip(step.line, 200)}")
-    event: dict[str, Any] = step.event
+    event: JsonObject = step.event
     line = f"{at:>10}  {clip(str(event['type']), 20):<18}  {words(event)}".rstrip()
     if event["type"] == "content_delta":
         return ink("dim", line)

@@ -12,13 +12,24 @@ from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_backend, complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.options import MAX_COUNT, MAX_USD, absolute, in_utf8, json_option, labels_of, limit, utf8
+from clisup.cli.options import (
+    MAX_COUNT,
+    MAX_USD,
+    absolute,
+    complete_backend,
+    complete_session,
+    in_utf8,
+    json_option,
+    labels_of,
+    limit,
+    utf8,
+)
 from clisup.cli.turn import PromptedTurn
 from clisup.cli.views.answer import Screen
 from clisup.client.images import image_block
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
@@ -158,7 +169,7 @@ def _image(path: str) -> dict[str, str]:
         raise usage(f"cannot send {path}, because models do not accept this kind of file", hint=error.hint) from None
 
 
-def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str:
+def _session(client: Client, wanted: str | None, options: JsonObject) -> str:
     """Return the id of the session for the prompt, and open it if it is new."""
     if wanted is None:
         return _open(client, options)
@@ -193,7 +204,7 @@ def _exists(client: Client, session_id: str) -> bool:
     return True
 
 
-def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
+def _open(client: Client, options: JsonObject, **fixed: str) -> str:
     if not options["backend"]:
         names = client.server.get("backends") or ["claude"]
         raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
@@ -218,7 +229,7 @@ def _directory(given: str | None) -> str:
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 
-def _budget(options: dict[str, Any]) -> dict[str, float] | None:
+def _budget(options: JsonObject) -> dict[str, float] | None:
     limits = {name: options[f"budget_{name}"] for name in ("usd", "tokens")}
     return {name: value for name, value in limits.items() if value is not None} or None
 
@@ -233,7 +244,7 @@ def _text_file(path: str | None) -> str | None:
         raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
 
 
-def _json_file(path: str | None, hint: str) -> dict[str, Any] | None:
+def _json_file(path: str | None, hint: str) -> JsonObject | None:
     text = _text_file(path)
     if text is None:
         return None

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_SECONDS,
     MAX_USD,
+    complete_session,
     json_option,
     labels_of,
     limit,
@@ -24,12 +24,12 @@ from clisup.cli.options import (
 )
 from clisup.cli.status.columns import failed, outcome, short_ids
 from clisup.cli.status.why import budget_words
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import cost, duration
+from clisup.cli.views.terminal import cost, duration, plain, print_table, size
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
-__all__ = ["close", "context", "delete", "fork", "interrupt", "sessions", "set_", "steer"]
+__all__ = ["close", "context", "delete", "fork", "gc", "interrupt", "sessions", "set_", "steer"]
 
 _HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
@@ -66,7 +66,7 @@ def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
     return code
 
 
-def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
+def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[JsonObject], int]:
     """Return the rows and the exit code."""
     try:
         with Client.connect(name="clisup-sessions") as client:
@@ -80,7 +80,7 @@ def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str,
         return rows, error.exit_code
 
 
-def _row(s: dict[str, Any], short: str) -> list[str]:
+def _row(s: JsonObject, short: str) -> list[str]:
     labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
     numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
     return [short, s["backend"], s.get("model") or "-", s["state"], outcome(s), *numbers, labels or "-", s["cwd"]]
@@ -287,3 +287,68 @@ def steer(session: str, prompt: str) -> int:
     if accepted["delivery"] != "steered":
         print("no turn was running: the prompt has a turn of its own", file=sys.stderr)
     return EXIT_OK
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Return the seconds of an age such as `7d`."""
+    number, unit = value[:-1], value[-1:]
+    if value == "0":
+        return 0.0
+    if unit in _UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
+        seconds = float(number) * _UNITS[unit]
+        if seconds <= MAX_SECONDS:
+            return seconds
+    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
+
+
+@click.command("gc")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--older-than", callback=_age, default="7d", metavar="AGE", show_default=True,
+              help="Remove sessions that were closed at least AGE ago; 0 for all closed ones.")  # fmt: skip
+@json_option("Print the answer of daemon/gc as JSON.")
+def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
+    """Remove closed sessions and leftovers, and report the disk space freed.
+
+    This removes closed sessions, events beyond retention, leftovers of a crash (half-written files, run directories without
+    a run, secrets of closed sessions, deleted sessions, dead sockets) and empty cgroups. It never touches a session that
+    works, waits or rests, a session that cannot be read, or the CLIs' own transcripts.
+
+    The daemon does the work if it is running; else this command does, under the lock of the state directory.
+
+    \b
+    Example:
+      clisup gc --dry-run
+      clisup gc --older-than 30d
+      clisup gc --older-than 0 --json | jq .bytes
+    """
+    try:
+        with Client.connect(name="clisup-gc") as client:
+            done = client.call("daemon/gc", dry_run=dry_run, older_than_s=older_than)
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.daemon.ops.cleanup_offline import clean_up_offline
+
+        done = clean_up_offline(dry_run=dry_run, older_than_s=older_than)
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+    else:
+        _print(done)
+    for failure in done["failed"]:
+        print(plain(f"clisup: cannot remove {failure['path']}: {failure['error']}"), file=sys.stderr)
+    return EXIT_TURN_FAILED if done["failed"] else EXIT_OK
+
+
+def _print(done: JsonObject) -> None:
+    rows = [[i["kind"], size(i["bytes"]), i["reason"], i["path"]] for i in done["items"]]
+    if not rows:
+        print("Nothing to remove.")
+        return
+    print_table(["KIND", "SIZE", "WHY", "PATH"], rows)
+    verb = "would remove" if done["dry_run"] else "removed"
+    items = "1 item" if len(rows) == 1 else f"{len(rows)} items"
+    more = f"; {done['more']} more were found: repeat the command" if done["more"] else ""
+    print(f"\n{verb} {items}, {size(done['bytes'])}{more}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from clisup.cli.lookup import find_session
 from clisup.cli.views.terminal import Ink, plain, size
-from clisup.client.raw import RawClient
+from clisup.client.raw import JsonObject, RawClient
 
 __all__ = ["budget_words", "show_why", "span"]
 
@@ -44,7 +44,7 @@ def show_why(prefix: str, as_json: bool) -> int:
     return 0
 
 
-def _rows(watch: dict[str, Any], now: float) -> dict[str, str]:
+def _rows(watch: JsonObject, now: float) -> dict[str, str]:
     phase = watch["phase"]
     timers = [_timer(timer, now) for timer in watch["timers"]] or ["none is armed"]
     return {
@@ -57,7 +57,7 @@ def _rows(watch: dict[str, Any], now: float) -> dict[str, str]:
     }
 
 
-def _timer(timer: dict[str, Any], now: float) -> str:
+def _timer(timer: JsonObject, now: float) -> str:
     left = timer["fires_in_s"]
     when = f"at {_clock(now + left, now)}, in {span(left)}" if left > 0 else "now"
     warns = timer.get("warns_in_s")
@@ -65,7 +65,7 @@ def _timer(timer: dict[str, Any], now: float) -> str:
     return f"{timer['phase']}, limit {span(timer['limit_s'])}: fires {when}{warning}"
 
 
-def _evidence(seen: dict[str, Any] | None, windows: int, probed: bool) -> str:
+def _evidence(seen: JsonObject | None, windows: int, probed: bool) -> str:
     more = f"; if it works, it gets {windows} more window{'s' if windows != 1 else ''}" if probed else ""
     if seen is None:
         return f"the process tree has not been checked{more}"
@@ -83,7 +83,7 @@ def _ladder(steps: list[list[Any]]) -> str:
     return ", ".join(said)
 
 
-def _idle(detail: dict[str, Any]) -> str:
+def _idle(detail: JsonObject) -> str:
     if used_up := _used_up_words(detail.get("budget")):
         return used_up
     if held := detail.get("held"):
@@ -118,7 +118,7 @@ def span(seconds: float) -> str:
 # -- budgets ------------------------------------------------------------------------------------------------------------
 
 
-def budget_words(budget: dict[str, Any] | None) -> str | None:
+def budget_words(budget: JsonObject | None) -> str | None:
     """Return `1200 of 5000 tokens, 0.31 of 2 USD`, with a note on what is used up or unknown; None without a budget."""
     if not budget:
         return None
@@ -132,7 +132,7 @@ def budget_words(budget: dict[str, Any] | None) -> str | None:
     return f"{words}; used up" if budget.get("exhausted") else words
 
 
-def _used_up_words(budget: dict[str, Any] | None) -> str | None:
+def _used_up_words(budget: JsonObject | None) -> str | None:
     """Return why no turn may start, or None if a turn may."""
     if not budget or not (name := budget.get("exhausted")):
         return None

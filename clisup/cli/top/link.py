@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from clisup.cli.views.events import Event
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
 from clisup.client.sync import Client, Follower
 from clisup.errors import ClisupError
@@ -26,7 +28,6 @@ BATCH = 200
 """Events handed over at once, so that keys are handled between two batches."""
 
 _NAME = "clisup-top"
-_Event = dict[str, Any]
 _T = TypeVar("_T")
 
 
@@ -42,7 +43,7 @@ class EventFeed:
         session_id: str,
         after_seq: int | None,
         *,
-        on_event: Callable[[_Event], None],
+        on_event: Callable[[Event], None],
         on_state: Callable[[bool], None],
         deltas: bool = False,
     ) -> None:
@@ -79,14 +80,14 @@ class EventFeed:
         async with self._calling:
             return await _in_thread(partial(self._call, method, params))
 
-    def _call(self, method: str, params: dict[str, Any]) -> Any:
+    def _call(self, method: str, params: JsonObject) -> Any:
         if (client := self._client) is None or client.lost:
             if client is not None:
                 client.close()
             self._client = client = Client.connect(self._path, name=_NAME)
         return client.call(method, **params)
 
-    def _call_alone(self, method: str, params: dict[str, Any]) -> Any:
+    def _call_alone(self, method: str, params: JsonObject) -> Any:
         with Client.connect(self._path, name=_NAME) as client:
             return client.call(method, **params)
 
@@ -132,7 +133,7 @@ class EventFeed:
             self._connected = connected
             self._on_state(connected)
 
-    def _take(self, batch: list[_Event]) -> None:
+    def _take(self, batch: list[Event]) -> None:
         for event in batch:
             self._on_event(event)
 

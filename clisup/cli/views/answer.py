@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from clisup.cli.views.events import words
+from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
 
 __all__ = ["WITHDRAWN", "AnswerStream", "Output", "Screen", "TurnView"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
-_Event = dict[str, Any]
 _LABELS = {
     "tool_use": "tool",
     "permission_denied": "denied",
@@ -69,7 +68,7 @@ class TurnView:
         self._path, self._session_id, self._output, self._name = path, session_id, output, name
         self._answer = AnswerStream(output.write, output.note, self._fetch, stream=output.tty)
 
-    def take(self, event: _Event) -> None:
+    def take(self, event: Event) -> None:
         """Show the event."""
         self._beside(event)
         self._answer.take(event)
@@ -79,7 +78,7 @@ class TurnView:
         self._answer.end_line()
         self._output.note(text)
 
-    def _beside(self, event: _Event) -> None:
+    def _beside(self, event: Event) -> None:
         """Print the note for an event that is worth one."""
         kind = event["type"]
         quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
@@ -116,7 +115,7 @@ class AnswerStream:
         self._message: str | None = None
         self._aside = ""
 
-    def take(self, event: _Event) -> None:
+    def take(self, event: Event) -> None:
         """Show the answer's part in the event. Text of subagents is not part of the answer."""
         if event.get("parent_tool_use_id"):
             return
@@ -137,13 +136,13 @@ class AnswerStream:
         if self._last != "\n":
             self._put("\n")
 
-    def _delta(self, event: _Event) -> None:
+    def _delta(self, event: Event) -> None:
         id_, text = event.get("message_id"), self._whole(event)
         self._begin(id_)
         self._pending[id_] = self._pending.get(id_, "") + text
         self._put(text)
 
-    def _confirm(self, event: _Event) -> None:
+    def _confirm(self, event: Event) -> None:
         """Show the part of a message that its deltas did not show, or withdraw wrong deltas."""
         text = "".join(self._whole(block) for block in event.get("blocks") or () if block["kind"] == "text")
         if event.get("synthetic"):
@@ -166,7 +165,7 @@ class AnswerStream:
             self.end_line()
             self._note(WITHDRAWN)
 
-    def _finish(self, event: _Event) -> None:
+    def _finish(self, event: Event) -> None:
         """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
         for id_ in list(self._pending):
             self._withdraw(id_)
@@ -196,7 +195,7 @@ class AnswerStream:
             self._last = text[-1]
             self._empty = False
 
-    def _whole(self, part: _Event) -> str:
+    def _whole(self, part: Event) -> str:
         if part.get("blob"):
             return self._fetch(part["blob"]).decode("utf-8", "replace")
         return str(part.get("text") or "")
