@@ -79,8 +79,8 @@ class CommandGroup(click.Group):
 class HelpGroup(CommandGroup):
     """Group that prints its help when no command is named."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, invoke_without_command=True, **settings)
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name, invoke_without_command=True, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
