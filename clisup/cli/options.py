@@ -173,10 +173,7 @@ def daemon_place_options(command: _Command) -> _Command:
         help="The daemon's configuration, if it was started with --config.",
     )
     state_dir = click.option(
-        "--state-dir",
-        metavar="DIRECTORY",
-        type=click.Path(),
-        help="The state directory, if no daemon is running.",
+        "--state-dir", metavar="DIRECTORY", type=click.Path(), help="The state directory, if no daemon is running."
     )
     return config(state_dir(command))
 

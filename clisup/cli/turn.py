@@ -78,11 +78,7 @@ class PromptedTurn:
         """Send the prompt, show its turn, and return the exit code. Raises `TurnEnded` and the daemon's refusals."""
         with InterruptHandler(self.path, self.session_id) as interrupts:
             follower = Follower(
-                self.path,
-                self.session_id,
-                cursor,
-                on_lost=self._lost,
-                on_back=lambda: self._back(interrupts),
+                self.path, self.session_id, cursor, on_lost=self._lost, on_back=lambda: self._back(interrupts)
             )
             with follower:
                 interrupts.turn_id = self._send()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from clisup.client.events import Envelope, Gap, TurnCompleted
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, WorldError
 from clisup.wire.results import PromptResult, TurnResult
 
@@ -40,8 +41,8 @@ class Approval(BaseModel):
     session_id: str
     turn_id: str | None = None
     tool_name: str
-    input: dict[str, Any]
-    suggestions: list[dict[str, Any]] = []
+    input: JsonObject
+    suggestions: list[JsonObject] = []
     requested_at: str | None = None
     seq: int
     tool_use_id: str | None = None
@@ -56,10 +57,10 @@ class Answer:
 
     decision: Literal["allow", "deny"]
     message: str | None = None
-    updated_input: dict[str, Any] | None = None
+    updated_input: JsonObject | None = None
     remember: bool | None = None
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> JsonObject:
         """Return the params of `approval/respond`."""
         names = ("decision", "message", "updated_input", "remember")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -83,17 +84,17 @@ def read(type_: type[_T], raw: Any, method: str) -> _T:
         ) from None
 
 
-def prompted(raw: dict[str, Any], *, wait: bool) -> TurnResult | PromptResult:
+def prompted(raw: JsonObject, *, wait: bool) -> TurnResult | PromptResult:
     """Validate the answer to a prompt: the turn's result if the call waited for the end, otherwise the acceptance."""
     return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")
 
 
-def approvals_of(raw: dict[str, Any]) -> list[Approval]:
+def approvals_of(raw: JsonObject) -> list[Approval]:
     """Validate the answer to `approval/list`."""
     return read(list[Approval], raw["approvals"], "approval/list")
 
 
-def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:
+def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> JsonObject | None:
     """Return the params of `approval/respond`, or None for no answer."""
     if decision is None:
         return None

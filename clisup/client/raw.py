@@ -31,7 +31,17 @@ from clisup.client.failures import (
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT, is_named, socket_for_client
 
-__all__ = ["Frame", "JsonObject", "LineBuffer", "RawClient", "decode", "encode_request", "event_of", "result_of", "says_goodbye"]
+__all__ = [
+    "Frame",
+    "JsonObject",
+    "LineBuffer",
+    "RawClient",
+    "decode",
+    "encode_request",
+    "event_of",
+    "result_of",
+    "says_goodbye",
+]
 
 CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 30.0, 60.0
 QUIET_S = 30.0

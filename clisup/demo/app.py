@@ -15,13 +15,12 @@ from clisup.demo.directives import DIRECTIVES, Player, fail_api, help_text
 from clisup.demo.script import BadScript, ScriptStep, parse_script
 from clisup.demo.stdio import Stopped, Wire, catch_signals, hold_signals, ignore_signals
 from clisup.demo.turn import DemoSession, DemoTurn, open_session
-from clisup.stream_json.frames import Frames, token_usage
+from clisup.stream_json.frames import Frame, Frames, token_usage
 from clisup.stream_json.lines import write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
 if TYPE_CHECKING:
     from clisup.demo.mcp import StdioServers
-from clisup.stream_json.frames import Frame
 
 __all__ = ["main"]
 

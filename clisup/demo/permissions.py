@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from clisup.demo.stdio import Interrupted
 from clisup.demo.tools import CallAnswer, RunningCall, Start, is_allowed
+from clisup.stream_json.frames import Frame
 from clisup.stream_json.transcript import new_id
 
 if TYPE_CHECKING:
     from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import Frame
 
 __all__ = ["AskingCall", "PermissionDesk"]
 

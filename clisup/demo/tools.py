@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.demo.stdio import nap
+from clisup.stream_json.frames import Frame
 
 if TYPE_CHECKING:
     from clisup.demo.script import ScriptStep
     from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import Frame
 
 __all__ = [
     "REJECTED", "Ask", "BackgroundTask", "CallAnswer", "ReadyCall", "RunningCall", "Start", "ToolPlayer", "is_allowed",

@@ -11,13 +11,13 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.options import HelpGroup, config_option, json_option
 from clisup.cli.views.terminal import plain
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.config.keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
     from clisup.daemon.ops.config_view import Flags, Shown, Value
-from clisup.client.raw import JsonObject
 
 __all__ = ["config"]
 

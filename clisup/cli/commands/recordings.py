@@ -14,12 +14,12 @@ from clisup.cli.failure import usage
 from clisup.cli.options import daemon_place_options, json_option, session_argument
 from clisup.cli.views.events import words
 from clisup.cli.views.terminal import Ink, clip, plain, size
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
 if TYPE_CHECKING:
     from clisup.recordings.files import ReplayedStep
-from clisup.client.raw import JsonObject
 
 __all__ = ["record", "replay"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clisup.cli.options import HelpGroup, json_option
-from clisup.cli.views.terminal import Ink, clip, cost, count, duration, plain, print_table
+from clisup.cli.views.terminal import Ink, clip, cost, duration, plain, print_table, tokens
+from clisup.client.raw import JsonObject
 
 if TYPE_CHECKING:
     from clisup.llm.workflow.trace import Progress
-from clisup.client.raw import JsonObject
 
 __all__ = ["workflow"]
 
@@ -114,13 +114,11 @@ def _row(stage: JsonObject) -> list[str]:
 
 def _spent(spent: JsonObject) -> list[str]:
     """Return duration, tokens and cost; a `?` marks a sum with unknown parts."""
-    usage = spent["usage"]
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-    known = [usage[name] for name in names if usage[name] is not None]
+    used = tokens(spent["usage"]).removeprefix("-")
     sign = "~" if spent["cost_source"] == "estimated" else ""
     return [
         duration(spent["wall_s"]),
-        (count(sum(known)) if known else "") + "?" * bool(spent["unknown_tokens"]),
+        used + "?" * bool(spent["unknown_tokens"]),
         (sign + cost(spent["cost_usd"]) if spent["cost_usd"] is not None else "") + "?" * bool(spent["unknown_usd"]),
     ]
 

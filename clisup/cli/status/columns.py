@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from clisup.cli.views.terminal import Ink
     from clisup.client.raw import JsonObject
 
-
 __all__ = [
     "COLUMNS",
     "DEFAULT",

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -167,27 +168,14 @@ class _ViewLeft(Exception):
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
     """Run `work` in a daemon thread, which outlives a cancelled wait."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)  # type: ignore[arg-type]
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()  # the thread may set the result of a cancelled wait, too
 
     def run() -> None:
-        value, failure = None, None
         try:
-            value = work()
+            result.set_result(work())
         except BaseException as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, value, failure)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits
+            result.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return await result
+    return await asyncio.wrap_future(result)

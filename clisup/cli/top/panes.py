@@ -285,7 +285,6 @@ class _Dialog(ModalScreen[str | None]):
     _Dialog VerticalScroll { height: auto; max-height: 100%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
-    title_text = ""
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -101,12 +101,7 @@ class AnswerStream:
     """
 
     def __init__(
-        self,
-        write: Callable[[str], None],
-        note: Callable[[str], None],
-        fetch: Callable[[str], bytes],
-        *,
-        stream: bool,
+        self, write: Callable[[str], None], note: Callable[[str], None], fetch: Callable[[str], bytes], *, stream: bool
     ) -> None:
         self._write, self._note, self._fetch, self._stream = write, note, fetch, stream
         self._pending: dict[str | None, str] = {}

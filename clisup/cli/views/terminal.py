@@ -162,9 +162,6 @@ def print_table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], style
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
         drawn.add_row(*(Text(plain(cell).replace("\n", " ").replace("\t", " ") or empty) for cell in row), style=style)
     console = Console(
-        file=sys.stdout,
-        width=max(width, _LEAST_WIDTH),
-        highlight=False,
-        color_system="auto" if Ink().on else None,
+        file=sys.stdout, width=max(width, _LEAST_WIDTH), highlight=False, color_system="auto" if Ink().on else None
     )
     console.print(drawn)
