@@ -88,7 +88,6 @@ def _greet(about: JsonObject) -> None:
 
 
 def _after(client: Client, about: JsonObject, since: str) -> int:
-    """Return the seq after which the events begin."""
     now = int(about["next_seq"]) - 1
     if since == "now":
         return now

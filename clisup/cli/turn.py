@@ -90,7 +90,6 @@ class PromptedTurn:
         interrupts.ask_again()
 
     def _send(self) -> str:
-        """Send the prompt and return the turn's id."""
         params: Event = {"session_id": self.session_id, "prompt": self.prompt} | (
             {"expand": True} if self.expand else {}
         )

@@ -274,7 +274,6 @@ class AsyncRequests(ABC):
         return result
 
     async def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
-        """Return the result as `type_`, a model or a list of models."""
         from clisup.client.answers import read
 
         return read(type_, await self._call_surely(method, **given(params)), method)

@@ -99,7 +99,6 @@ def _session(command: CommandLine) -> DemoSession:
 
 
 def _play(player: Player, prompt: str) -> int:
-    """Play the prompt of a one-shot run."""
     mistake, steps = "", list[ScriptStep]()
     try:
         steps = parse_script(prompt, DIRECTIVES)
@@ -188,7 +187,6 @@ def _schema(text: str | None) -> Frame | None:
 
 
 def _mcp_servers(command: CommandLine) -> StdioServers | None:
-    """Start the servers of --mcp-config."""
     config = command.values.get("--mcp-config")
     if config is None:
         return None

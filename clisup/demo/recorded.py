@@ -80,7 +80,6 @@ def _recording(path: str, data: bytes, meta: Frame) -> PlayedRecording:
 
 
 def _session_id(argv: list[str]) -> str | None:
-    """Return the session id in a command line."""
     for at, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         if flag in _SESSION_FLAGS:

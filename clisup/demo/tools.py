@@ -338,7 +338,6 @@ class ToolPlayer:
         return start(arguments) if is_allowed(name, arguments, mode) else refuse(name, arguments)
 
     def _check(self, call: RunningCall) -> None:
-        """Answer, move to the background, or report progress."""
         with (
             self._turn.wire.whole()
         ):  # a signal inside `poll` would leave Popen's lock taken, and `kill` would wait for it
@@ -403,7 +402,6 @@ def task_id(tool_id: str) -> str:
 
 
 def _described(step: ScriptStep) -> tuple[str, Frame]:
-    """Return the name and the input in the tool_use block of a step."""
     if step.name == "bash":
         return "Bash", {"command": step.args[0], "description": "Run a command of the script"}
     if step.name == "mcp" and not step.args[0].startswith("mcp__"):

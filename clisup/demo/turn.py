@@ -181,7 +181,6 @@ class DemoTurn:
         self._event("content_block_stop")
 
     def _confirm(self, block: Frame, **more: Any) -> None:
-        """Send the `assistant` frame of a block."""
         assert self._message is not None  # a block is open, so its message is
         self._session.add_answer([block])
         usage = token_usage(self._input_tokens, 1)

@@ -130,7 +130,6 @@ def _line(value: Value, file: str | None) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):

@@ -96,7 +96,6 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
 
 
 def _print(found: list[JsonObject], ink: Ink) -> None:
-    """Print a table for the machine and for each backend, and the number of problems."""
     width = max(len(finding["check"]) for finding in found)
     for number, (backend, group) in enumerate(groupby(found, key=lambda finding: finding["backend"])):
         rows: list[list[str]] = []

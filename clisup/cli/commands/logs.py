@@ -177,7 +177,6 @@ class _Printer:
             print_line(line)
 
     def _line(self, event: Event) -> str | None:
-        """Return the line of an event, or None for a hidden one."""
         if self._no_deltas and event["type"] == "content_delta":
             return None
         if self._json:

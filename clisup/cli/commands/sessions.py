@@ -67,7 +67,6 @@ def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
 
 
 def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[JsonObject], int]:
-    """Return the rows and the exit code."""
     try:
         with Client.connect(name="clisup-sessions") as client:
             return list(all_sessions(client, state=state, labels=labels)), EXIT_OK

@@ -43,7 +43,6 @@ def _timer(s: JsonObject) -> str:
 
 
 def _last(s: JsonObject) -> str:
-    """Return the type and the age of the newest event."""
     last = s.get("last_event")
     if not last:
         return "-"

@@ -143,7 +143,6 @@ def _absent_lines(status: JsonObject, ink: Ink) -> list[str]:
 
 
 def _total_lines(totals: JsonObject) -> list[str]:
-    """Return turns, tokens and cost of all stored sessions."""
     usage = totals.get("tokens") or {}
     outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in totals["turns"].items())
     fired = totals["watchdog_fired"]

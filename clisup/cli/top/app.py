@@ -268,7 +268,6 @@ class Top(App[int]):
         self.run_worker(self._request("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
 
     async def _request(self, method: str, what: str, params: JsonObject) -> None:
-        """Send the request for a key, and notify the user of the result."""
         try:
             result = await self._feed.call(method, patient=True, **params)
         except ClisupError as error:

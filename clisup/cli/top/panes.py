@@ -129,7 +129,6 @@ class SessionsPane(ScrollView, can_focus=True):
         return self.scrollable_content_region.width
 
     def _line(self, y: int) -> tuple[str, Style]:
-        """Return the text and style of a line of the screen. The head does not scroll."""
         if y == 0:
             return self.table.head, Style(bold=True)
         at = y - 1 + self.scroll_offset.y
