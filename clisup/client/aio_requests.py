@@ -242,9 +242,10 @@ class AsyncRequests(ABC):
 
     async def open_approvals(self, session_id: str | None = None) -> list[Approval]:
         """Return the pending approvals of a session, or of all sessions."""
-        from clisup.client.answers import approvals_of
+        from clisup.client.answers import Approval, read
 
-        return approvals_of(await self._sure("approval/list", session_id=session_id))
+        answer = await self._sure("approval/list", session_id=session_id)
+        return read(list[Approval], answer["approvals"], "approval/list")
 
     async def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
         """Answer an approval; the first answer wins. With an id alone, `session_id` names the session; otherwise all are searched.

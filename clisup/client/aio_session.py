@@ -12,8 +12,8 @@ from typing import Any, Literal, Self, Unpack, overload
 import trio  # blocking: from contextlib import nullcontext
 
 from clisup.client.aio_requests import AsyncClosable, AsyncFollower, AsyncRequests
-from clisup.client.answers import Approval, Decision, ends_turn, of_turn, prompted, read
-from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
+from clisup.client.answers import Approval, Decision, read
+from clisup.client.events import ApprovalRequested, Envelope, Gap, TurnCompleted, envelope_of
 from clisup.client.options import EventOptions, PromptOptions, given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
@@ -98,13 +98,14 @@ class AsyncTurn(AsyncClosable):
         await self._approve()
         while self.result is None:
             envelope = await anext(events)
-            if not of_turn(envelope, self.id):
+            event = envelope.event
+            if envelope.turn_id != self.id and not isinstance(event, Gap):  # a gap may hide events of the turn
                 continue
-            if (end := ends_turn(envelope, self.id)) is not None:
-                self.result = end
+            if isinstance(event, TurnCompleted):
+                self.result = event
                 self.close()
-            elif isinstance(envelope.event, ApprovalRequested):
-                self._to_approve = envelope.event.approval_id
+            elif isinstance(event, ApprovalRequested):
+                self._to_approve = event.approval_id
             return envelope
         raise StopAsyncIteration
 
@@ -207,7 +208,7 @@ class AsyncSession:
         `delivery == "uncertain"` means: nobody knows whether the CLI received the prompt. The `evidence` tells more. Only
         the caller can decide to send the prompt again, with another key.
         """
-        return prompted(await self._prompt("session/prompt", {"prompt": prompt, "wait": wait, **options}), wait=wait)
+        return await self._prompt("session/prompt", {"prompt": prompt, **options}, wait=wait)
 
     def run(
         self,
@@ -255,8 +256,7 @@ class AsyncSession:
         self, instructions: str | None = None, *, key: str | None = None, wait: bool = True
     ) -> TurnResult | PromptResult:
         """Compact the conversation, in a turn that is requested as reliably as a prompt."""
-        params = {"instructions": instructions, "key": key, "wait": wait}
-        return prompted(await self._prompt("session/compact", params), wait=wait)
+        return await self._prompt("session/compact", {"instructions": instructions, "key": key}, wait=wait)
 
     # -- events and state
 
@@ -360,5 +360,6 @@ class AsyncSession:
     async def _ask(self, method: str, /, **params: Any) -> JsonObject:
         return await self._client._sure(method, session_id=self.id, **params)
 
-    async def _prompt(self, method: str, params: JsonObject) -> JsonObject:
-        return await self._client._call_by_key(method, {"session_id": self.id, **given(params)})
+    async def _prompt(self, method: str, params: JsonObject, *, wait: bool) -> TurnResult | PromptResult:
+        raw = await self._client._call_by_key(method, {"session_id": self.id, **given(params), "wait": wait})
+        return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")

@@ -96,12 +96,6 @@ def initialize_params(name: str) -> Frame:
     return {"protocol_version": _PROTOCOL_VERSION, "client": {"name": name, "version": __version__}}
 
 
-def max_frame_bytes(server: Frame) -> int | None:
-    """Return the longest line that the daemon accepts, from its answer to `initialize`."""
-    limit: int | None = server.get("limits", {}).get("max_frame_bytes")
-    return limit
-
-
 def check_path(path: str) -> None:
     """Raise `UsageError(configuration)` for a path that no Unix socket can have."""
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
@@ -121,8 +115,9 @@ def check_server(path: str, sock: Any) -> None:
     raise foreign(path, uid)
 
 
-def check_size(line: bytes, limit: int | None) -> None:
-    """Raise `UsageError(invalid_request)` for a line that is longer than the daemon accepts."""
+def check_size(line: bytes, server: Frame) -> None:
+    """Raise `UsageError(invalid_request)` for a line that is longer than the daemon accepts, by its answer to `initialize`."""
+    limit = server.get("limits", {}).get("max_frame_bytes")
     if limit is not None and len(line) - 1 > limit:
         raise too_large(limit)
 
@@ -315,7 +310,7 @@ class RawClient:
     def send(self, line: bytes) -> None:
         """Send the whole line. Raise the daemon's last words if the daemon has ended the connection."""
         assert self._socket is not None
-        check_size(line, max_frame_bytes(self.server))
+        check_size(line, self.server)
         try:
             self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(line)

@@ -239,9 +239,10 @@ class BlockingRequests(ABC):
 
     def open_approvals(self, session_id: str | None = None) -> list[Approval]:
         """Return the pending approvals of a session, or of all sessions."""
-        from clisup.client.answers import approvals_of
+        from clisup.client.answers import Approval, read
 
-        return approvals_of(self._sure("approval/list", session_id=session_id))
+        answer = self._sure("approval/list", session_id=session_id)
+        return read(list[Approval], answer["approvals"], "approval/list")
 
     def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
         """Answer an approval; the first answer wins. With an id alone, `session_id` names the session; otherwise all are searched.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Literal, Self, Unpack, overload
 
-from clisup.client.answers import Approval, Decision, ends_turn, of_turn, prompted, read
-from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
+from clisup.client.answers import Approval, Decision, read
+from clisup.client.events import ApprovalRequested, Envelope, Gap, TurnCompleted, envelope_of
 from clisup.client.options import EventOptions, PromptOptions, given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
@@ -97,13 +97,14 @@ class BlockingTurn(BlockingClosable):
         self._approve()
         while self.result is None:
             envelope = next(events)
-            if not of_turn(envelope, self.id):
+            event = envelope.event
+            if envelope.turn_id != self.id and not isinstance(event, Gap):  # a gap may hide events of the turn
                 continue
-            if (end := ends_turn(envelope, self.id)) is not None:
-                self.result = end
+            if isinstance(event, TurnCompleted):
+                self.result = event
                 self.close()
-            elif isinstance(envelope.event, ApprovalRequested):
-                self._to_approve = envelope.event.approval_id
+            elif isinstance(event, ApprovalRequested):
+                self._to_approve = event.approval_id
             return envelope
         raise StopIteration
 
@@ -202,7 +203,7 @@ class BlockingSession:
         `delivery == "uncertain"` means: nobody knows whether the CLI received the prompt. The `evidence` tells more. Only
         the caller can decide to send the prompt again, with another key.
         """
-        return prompted(self._prompt("session/prompt", {"prompt": prompt, "wait": wait, **options}), wait=wait)
+        return self._prompt("session/prompt", {"prompt": prompt, **options}, wait=wait)
 
     def run(
         self,
@@ -250,8 +251,7 @@ class BlockingSession:
         self, instructions: str | None = None, *, key: str | None = None, wait: bool = True
     ) -> TurnResult | PromptResult:
         """Compact the conversation, in a turn that is requested as reliably as a prompt."""
-        params = {"instructions": instructions, "key": key, "wait": wait}
-        return prompted(self._prompt("session/compact", params), wait=wait)
+        return self._prompt("session/compact", {"instructions": instructions, "key": key}, wait=wait)
 
     # -- events and state
 
@@ -355,5 +355,6 @@ class BlockingSession:
     def _ask(self, method: str, /, **params: Any) -> JsonObject:
         return self._client._sure(method, session_id=self.id, **params)
 
-    def _prompt(self, method: str, params: JsonObject) -> JsonObject:
-        return self._client._call_by_key(method, {"session_id": self.id, **given(params)})
+    def _prompt(self, method: str, params: JsonObject, *, wait: bool) -> TurnResult | PromptResult:
+        raw = self._client._call_by_key(method, {"session_id": self.id, **given(params), "wait": wait})
+        return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")
