@@ -21,7 +21,7 @@ from clisup.cli.approval_prompt import ANSWERS, CHOICES
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
 from clisup.cli.options import session_argument
-from clisup.cli.views.answer import TurnView
+from clisup.cli.views.answer import TurnView, blob_reader
 from clisup.cli.views.events import Event, question_lines, words
 from clisup.cli.views.prompt_line import PromptLine, PromptScreen
 from clisup.cli.views.terminal import Ink, clip, plain
@@ -229,7 +229,7 @@ class AttachedSession:
 
     def _of_turn(self, turn_id: str) -> TurnView:
         if turn_id not in self._turns:
-            self._turns[turn_id] = TurnView(self._path, self._id, self._screen, name=NAME)
+            self._turns[turn_id] = TurnView(self._screen, blob_reader(self._path, self._id, NAME))
         return self._turns[turn_id]
 
     def _begin(self, event: Event) -> None:

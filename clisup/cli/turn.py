@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
 from clisup.cli.failure import TurnEnded
-from clisup.cli.views.answer import Screen, TurnView
+from clisup.cli.views.answer import Screen, TurnView, blob_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.terminal import clip
 from clisup.client.raw import JsonObject
@@ -72,7 +72,7 @@ class PromptedTurn:
 
     def __post_init__(self) -> None:
         self.accepted = False
-        self._view = TurnView(self.path, self.session_id, self.screen, name="clisup-run")
+        self._view = TurnView(self.screen, blob_reader(self.path, self.session_id, "clisup-run"))
 
     def run(self, cursor: int) -> int:
         """Send the prompt, show its turn, and return the exit code. Raises `TurnEnded` and the daemon's refusals."""
