@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotWrite", "main", "open_closed", "silence", "write_whole"]
 
+_STREAMS = ("stdin", "stdout", "stderr")
+
 # People and shell prompts run these all day. click alone starts 3.7 times slower than `python -c pass`; with these forms
 # the limit for the whole of `clisup status` is 4 times. So exactly these command lines go around click.
 _FAST_STATUS = (["status"], ["status", "-q"], ["status", "--json"])
@@ -77,7 +79,7 @@ def _run(args: list[str]) -> int:
     return run_click(args)
 
 
-_NAMES = ("stdin", "stdout", "stderr")
+# -- standard streams ---------------------------------------------------------------------------------------------------
 
 
 class CannotWrite(Exception):
@@ -92,7 +94,7 @@ def open_closed() -> None:
 
     Call this first: the next file to be opened would get the number of the stream.
     """
-    for fd, name in enumerate(_NAMES):
+    for fd, name in enumerate(_STREAMS):
         if getattr(sys, name) is None and not _is_open(fd):
             os.open(os.devnull, os.O_WRONLY if fd else os.O_RDONLY)
             os.set_inheritable(fd, True)

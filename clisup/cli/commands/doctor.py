@@ -1,4 +1,4 @@
-"""`clisup doctor`: check everything that a turn needs, and list variables of a CLI that the scrub lists lack."""
+"""`clisup doctor`: check all that a turn needs, and list variables that the scrub lists lack. `clisup debug`: a bug report."""
 
 from __future__ import annotations
 
@@ -179,6 +179,9 @@ def _names(title: str, names: list[str], ink: Ink, style: str) -> Iterator[str]:
     yield ""
     yield ink(style, f"{title}: {len(names)}")
     yield from textwrap.wrap("  ".join(map(plain, names)), 118, initial_indent="  ", subsequent_indent="  ")
+
+
+# -- a bug report -------------------------------------------------------------------------------------------------------
 
 
 @click.group("debug", cls=HelpGroup)

@@ -1,4 +1,4 @@
-"""`clisup version` and `clisup mcp-bridge`."""
+"""`clisup version`, `clisup mcp-bridge`, and `clisup completion` with the answers to shells, by click's protocol."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from click.shell_completion import ShellComplete, get_completion_class
 from clisup import __version__
 
 __all__ = ["SHELLS", "VARIABLE", "complete", "completion", "mcp_bridge", "version"]
+
+VARIABLE = "_CLISUP_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("version")
@@ -38,10 +41,6 @@ def mcp_bridge() -> int:
     from clisup.bridge.bridge import main
 
     return main()
-
-
-VARIABLE = "_CLISUP_COMPLETE"
-SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")

@@ -1,4 +1,4 @@
-"""Commands on sessions and their turns: sessions, close, delete, fork, set, context, interrupt, steer."""
+"""Commands on sessions and their turns: sessions, close, delete, gc, fork, set, context, interrupt, steer."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ __all__ = ["close", "context", "delete", "fork", "gc", "interrupt", "sessions", 
 _HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
 _LIMITS = ("usd", "tokens", "turns", "wall_s")
+_AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
 
 
@@ -288,7 +289,7 @@ def steer(session: str, prompt: str) -> int:
     return EXIT_OK
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+# -- gc -----------------------------------------------------------------------------------------------------------------
 
 
 def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -296,8 +297,8 @@ def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     number, unit = value[:-1], value[-1:]
     if value == "0":
         return 0.0
-    if unit in _UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
-        seconds = float(number) * _UNITS[unit]
+    if unit in _AGE_UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
+        seconds = float(number) * _AGE_UNITS[unit]
         if seconds <= MAX_SECONDS:
             return seconds
     raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")

@@ -1,4 +1,4 @@
-"""`clisup status` with options: the click command, and the page of one session."""
+"""`clisup status` with options: the click command, the page of one session, and the status again and again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
 
-__all__ = ["LONGEST_S", "SHORTEST_S", "status", "watch_status"]
+__all__ = ["status", "watch_status"]
 
-WATCH_S = 2.0
+WATCH_S, SHORTEST_S, LONGEST_S = 2.0, 0.1, 86_400.0
+"""Seconds between two statuses of `--watch`: the default and the bounds."""
+
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\033[H", "\033[K", "\033[J"
 
 
 @click.command("status")
@@ -143,9 +146,7 @@ def _timer(timer: JsonObject) -> str:
     return f"{timer['phase']} fires in {duration(max(timer['fires_in_s'], 0))} of {duration(timer['limit_s'])}"
 
 
-SHORTEST_S = 0.1
-LONGEST_S = 86_400.0
-_HOME, _TO_LINE_END, _TO_SCREEN_END = "\033[H", "\033[K", "\033[J"
+# -- --watch ------------------------------------------------------------------------------------------------------------
 
 
 def watch_status(options: StatusOptions, session: str | None, pause: float) -> int:

@@ -1,4 +1,4 @@
-"""Parts of the screen: the head, the table of sessions, the pending approval, and the followed events."""
+"""Parts of the screen: the head, the table of sessions, the pending approval, the followed events; and the dialogs over them."""
 
 from __future__ import annotations
 
@@ -248,6 +248,8 @@ def _hanging(line: Sequence[Span], width: int) -> Text:
     pad = " " * (width - room and indent)
     return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])
 
+
+# -- dialogs ------------------------------------------------------------------------------------------------------------
 
 HELP = """\
 up down k j g G   choose a session; PgUp, PgDn: ten further

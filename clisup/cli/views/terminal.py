@@ -34,6 +34,7 @@ __all__ = [
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _SPACES = {9: " ", 10: " "}
+_LEAST_WIDTH = 20
 
 
 class Ink:
@@ -138,13 +139,11 @@ def table(head: list[str] | None, rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-_LEAST_WIDTH = 20
-
-
 def print_table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], styles: Sequence[str] | None = None) -> None:
     """Print a table, with or without a head. `styles` holds a style of rich for each row.
 
-    Text in cells is shown as it is: markup means nothing, and control characters are replaced.
+    On a terminal rich draws the table: cells wrap, so that a narrow terminal shows all of them. A pipe gets plain text. Text in
+    cells is shown as it is: markup means nothing, and control characters are replaced.
     """
     width = width_of(sys.stdout)
     if width is None:
