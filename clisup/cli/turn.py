@@ -19,6 +19,7 @@ from clisup.cli.failure import TurnEnded
 from clisup.cli.views.answer import Screen, TurnView, blob_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.terminal import clip
+from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import RECONNECT_S
 from clisup.client.sync import Client, Follower, prompt_surely
@@ -90,11 +91,15 @@ class PromptedTurn:
         interrupts.ask_again()
 
     def _send(self) -> str:
-        params: Event = {"session_id": self.session_id, "prompt": self.prompt} | (
-            {"expand": True} if self.expand else {}
+        params = given(
+            {
+                "session_id": self.session_id,
+                "prompt": self.prompt,
+                "expand": self.expand or None,
+                "when_limited": "refuse" if self.refuse_limited else None,
+                "output_schema": self.output_schema,
+            }
         )
-        params |= {"when_limited": "refuse"} if self.refuse_limited else {}
-        params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         self.accepted = True
         if accepted["delivery"] == "queued":

@@ -14,6 +14,7 @@ from clisup.cli.options import CommandGroup, complete_session, json_option, utf8
 from clisup.cli.status.columns import short_ids
 from clisup.cli.views.events import Event, question_lines, tool_words, visible, words
 from clisup.cli.views.terminal import Ink, clip, print_table
+from clisup.client.options import given
 from clisup.client.sync import Client
 from clisup.errors import UsageError
 
@@ -60,8 +61,7 @@ def approvals(context: click.Context, session: str | None, as_json: bool, watch:
 
 
 def _list(client: Client, session_id: str | None) -> list[Event]:
-    params = {"session_id": session_id} if session_id else {}
-    return list(client.call("approval/list", **params)["approvals"])
+    return list(client.call("approval/list", **given({"session_id": session_id}))["approvals"])
 
 
 def _print(found: list[Event], as_json: bool) -> None:
@@ -145,8 +145,7 @@ def deny(approval: str, session: str | None, message: str | None, remember: bool
     Example:
       clisup approvals deny 3f2a9c1e/1:0 --message "Not in this directory."
     """
-    more = {"message": message} if message is not None else {}
-    return _respond(approval, session, decision="deny", remember=remember, **more)
+    return _respond(approval, session, decision="deny", remember=remember, **given({"message": message}))
 
 
 def _respond(approval: str, session: str | None, **params: Any) -> int:
@@ -159,8 +158,8 @@ def _respond(approval: str, session: str | None, **params: Any) -> int:
                 reason = f"cannot find approval {approval!r}, because approvals are named 1:0 or 3f2a9c1e/1:0"
                 raise UsageError(reason, kind="usage", hint="list them: clisup approvals")
             session_id = session_id or (find_session(client, prefix) if prefix else None)
-            known = {"session_id": session_id} if session_id else {}
-            client.call("approval/respond", approval_id=rest if prefix else approval, **known, **params)
+            known = given({"session_id": session_id, "approval_id": rest if prefix else approval})
+            client.call("approval/respond", **known, **params)
         else:
             client.call("approval/respond", approval_id=found["approval_id"], session_id=found["session_id"], **params)
             print(f"{params['decision']}: {clip(_what(found))}")

@@ -13,6 +13,7 @@ import click
 from clisup.cli.lookup import find_session
 from clisup.cli.options import HelpGroup, complete_session, config_option, json_option
 from clisup.cli.views.terminal import Ink, clip, plain, print_table
+from clisup.client.options import given
 from clisup.client.raw import JsonObject, RawClient
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError, WorldError
@@ -327,8 +328,8 @@ def log(lines: int, session: str | None, as_json: bool) -> int:
       clisup daemon log --session 3f2a --json | jq -r .event
     """
     with Client.connect(name="clisup-daemon-log") as client:
-        about = {"session_id": find_session(client, session)} if session else {}
-        found = client.call("daemon/log", limit=lines, **about)
+        session_id = find_session(client, session) if session else None
+        found = client.call("daemon/log", limit=lines, **given({"session_id": session_id}))
     ink = Ink()
     for line in found["lines"]:
         print(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line, ink))

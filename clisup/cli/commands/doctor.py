@@ -23,6 +23,7 @@ from clisup.cli.options import (
     utf8,
 )
 from clisup.cli.views.terminal import Ink, plain, print_table, size
+from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError, UsageError
@@ -82,10 +83,9 @@ def _directory(given: str | None) -> str | None:
 
 
 def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[JsonObject]:
-    wanted = {name: value for name, value in (("name", backend), ("cwd", cwd)) if value is not None}
     try:
         with Client.connect(name="clisup-doctor") as client:
-            found: list[JsonObject] = client.call("backend/check", **wanted)
+            found: list[JsonObject] = client.call("backend/check", **given({"name": backend, "cwd": cwd}))
             return found
     except ClisupError as error:
         if error.kind != "daemon_not_running":

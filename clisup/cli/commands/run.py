@@ -30,6 +30,7 @@ from clisup.cli.options import (
 from clisup.cli.turn import PromptedTurn
 from clisup.cli.views.answer import Screen
 from clisup.client.images import image_block
+from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
@@ -238,7 +239,7 @@ def _open(client: Client, options: NewSession, **fixed: str) -> str:
         "budget": _budget(options),
         **fixed,
     }
-    opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
+    opened = client.call("session/new", **given(params))
     return str(opened["session_id"])
 
 
@@ -248,8 +249,7 @@ def _directory(given: str | None) -> str:
 
 
 def _budget(options: NewSession) -> dict[str, float] | None:
-    limits = {"usd": options.budget_usd, "tokens": options.budget_tokens}
-    return {name: value for name, value in limits.items() if value is not None} or None
+    return given({"usd": options.budget_usd, "tokens": options.budget_tokens}) or None
 
 
 def _text_file(path: str | None) -> str | None:

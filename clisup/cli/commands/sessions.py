@@ -25,6 +25,7 @@ from clisup.cli.options import (
 from clisup.cli.status.columns import failed, outcome, short_ids
 from clisup.cli.status.why import budget_words
 from clisup.cli.views.terminal import cost, duration, plain, print_table, size
+from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
@@ -159,8 +160,7 @@ def fork(session: str, at_turn: str | None) -> int:
       clisup run --session "$(clisup fork 3f2a --at-turn t2)" "Try it another way."
     """
     with Client.connect(name="clisup-fork") as client:
-        wanted = {} if at_turn is None else {"at_turn": at_turn}
-        answer = client.call("session/fork", session_id=find_session(client, session), **wanted)
+        answer = client.call("session/fork", session_id=find_session(client, session), **given({"at_turn": at_turn}))
     print(answer["session_id"])
     return EXIT_OK
 
@@ -191,17 +191,17 @@ def set_(session: str, no_budget: bool, **wanted: Any) -> int:
       clisup set 3f2a --budget-usd 5
     """
     # The mode comes first: a backend may refuse the mode, but not the model.
-    given = {name: value for name in ("permission_mode", "model") if (value := wanted[name]) is not None}
-    limits = {name: value for name in _LIMITS if (value := wanted[f"budget_{name}"]) is not None}
-    if not given and not limits and not no_budget:
+    settings = given({name: wanted[name] for name in ("permission_mode", "model")})
+    limits = given({name: wanted[f"budget_{name}"] for name in _LIMITS})
+    if not settings and not limits and not no_budget:
         raise usage("cannot set nothing", hint="give --model, --permission-mode or a --budget-... option")
     if limits and no_budget:
         raise usage("cannot both set and remove limits", hint="leave out --no-budget")
-    if (empty := next((name for name, value in given.items() if not value), None)) is not None:
+    if (empty := next((name for name, value in settings.items() if not value), None)) is not None:
         raise usage(f"cannot set an empty {empty.replace('_', ' ')}", hint="leave the option out to keep the value")
     with Client.connect(name="clisup-set") as client:
         session_id = find_session(client, session)
-        for name, value in given.items():
+        for name, value in settings.items():
             answer = client.call(f"session/set_{name}", session_id=session_id, **{name: value})
             print(f"{name.replace('_', ' ')} {value}: {_APPLIED[answer['applied']]}")
         if limits or no_budget:
@@ -259,9 +259,8 @@ def interrupt(session: str, turn: str | None, kill: bool) -> int:
     """
     with Client.connect(name="clisup-interrupt") as client:
         session_id = find_session(client, session)
-        params = {"turn_id": turn} if turn else {}
-        mode = "kill" if kill else "graceful"
-        done = client.call("session/interrupt", session_id=session_id, mode=mode, **params)
+        params = given({"turn_id": turn or None, "mode": "kill" if kill else "graceful"})
+        done = client.call("session/interrupt", session_id=session_id, **params)
     print(f"turn {done['turn_id']}: {done['outcome'].replace('_', ' ')}")
     return EXIT_OK
 
