@@ -29,8 +29,8 @@ _PLACES: dict[str, dict[str, str]] = {
         "config": "commands.config:config",
     },
     "Backends": {
-        "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.doctor:doctor",
-        "debug": "commands.doctor:debug",
+        "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
+        "debug": "commands.backends:debug",
     },
     "Recordings": {"record": "commands.recordings:record", "replay": "commands.recordings:replay"},
     "Model layer": {"workflow": "commands.workflow:workflow"},

@@ -23,7 +23,7 @@ from clisup.cli.options import (
     utf8,
 )
 from clisup.cli.status.columns import failed, outcome, short_ids
-from clisup.cli.status.why import budget_words
+from clisup.cli.status.command import budget_words
 from clisup.cli.views.terminal import cost, duration, plain, print_table, size
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
