@@ -110,7 +110,6 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli": {"click", "rich"},
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},
-    "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
     "clisup.worker.apis.prices": {"genai_prices"},

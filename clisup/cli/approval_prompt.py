@@ -13,17 +13,17 @@ import termios
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from clisup.cli.views.events import question_lines
+from clisup.cli.views.events import Event, question_lines
 from clisup.cli.views.terminal import clip, plain
+from clisup.client.raw import JsonObject
 from clisup.client.sync import RepeatingClient
 from clisup.errors import ClisupError
 
 __all__ = ["ANSWERS", "CHOICES", "ApprovalPrompt", "open_terminal"]
 
 CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
-ANSWERS: dict[str, dict[str, Any]] = {
+ANSWERS: dict[str, JsonObject] = {
     "y": {"decision": "allow"},
     "yes": {"decision": "allow"},
     "n": {"decision": "deny"},
@@ -33,7 +33,6 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "d": {"decision": "deny", "message": ""},
 }
 _LINE_LIMIT = 4096
-_Event = dict[str, Any]
 
 
 def open_terminal() -> int | None:
@@ -60,11 +59,11 @@ class ApprovalPrompt:
         self._path, self._session_id, self._note = path, session_id, note
         self._terminal = terminal
         self._lock = threading.Lock()
-        self._waiting: deque[_Event] = deque()
-        self._asking: _Event | None = None
+        self._waiting: deque[Event] = deque()
+        self._asking: Event | None = None
         self._stop_r, self._stop_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def take(self, event: _Event) -> None:
+    def take(self, event: Event) -> None:
         """Handle a request for an approval, or its answer."""
         if event["type"] == "approval_resolved":
             self._forget(event["approval_id"])
@@ -106,7 +105,7 @@ class ApprovalPrompt:
             self._asking = event = self._waiting.popleft()
         threading.Thread(target=self._ask, args=(event,), daemon=True).start()
 
-    def _ask(self, event: _Event) -> None:
+    def _ask(self, event: Event) -> None:
         terminal = self._terminal
         assert terminal is not None
         try:
@@ -122,7 +121,7 @@ class ApprovalPrompt:
                 self._asking = None
         self._next()
 
-    def _answer(self, event: _Event) -> dict[str, Any] | None:
+    def _answer(self, event: Event) -> JsonObject | None:
         while self._asking is event:
             self._print(CHOICES)
             if (line := self._line(event)) is None:
@@ -136,7 +135,7 @@ class ApprovalPrompt:
             return None if message is None else {**answer, "message": message.strip()}
         return None
 
-    def _line(self, event: _Event) -> str | None:
+    def _line(self, event: Event) -> str | None:
         """Return a line of the terminal, or None if the question was dropped, or at Ctrl-D."""
         terminal = self._terminal
         assert terminal is not None
@@ -158,7 +157,7 @@ class ApprovalPrompt:
         assert self._terminal is not None
         os.write(self._terminal, plain(text).encode("utf-8", "replace"))
 
-    def _respond(self, event: _Event, answer: dict[str, Any]) -> None:
+    def _respond(self, event: Event, answer: JsonObject) -> None:
         try:
             with RepeatingClient(self._path, name="clisup-run") as client:
                 client.call("approval/respond", session_id=self._session_id, approval_id=event["approval_id"], **answer)

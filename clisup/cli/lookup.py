@@ -1,33 +1,43 @@
-"""Sessions by the beginning of their id, as people type them."""
+"""Sessions by the beginning of their id, as people type them, and their stored events."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-from clisup.client.raw import RawClient
-from clisup.errors import UsageError
+from clisup.client.raw import JsonObject, RawClient
+from clisup.errors import ClisupError, UsageError
 
-__all__ = ["SHORTEST", "all_sessions", "find_session", "pick"]
+__all__ = ["SHORTEST", "all_sessions", "by_time", "find_session", "pick", "stored", "stored_of_all"]
 
 SHORTEST = 4
+"""Characters of an id's beginning at least."""
+
+HELD = 20_000
+"""Limit of events of all sessions together in memory, while they are merged."""
+
 _UUID_LENGTH = 36
-_PAGE = 1000
+_SESSIONS_PAGE = 1000
+_PAGE, _LEAST_PAGE = 500, 10
 
 
 def all_sessions(
     client: RawClient, *, state: str | None = None, labels: dict[str, str] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Yield the rows of all sessions with `labels`, newest first. Without `state`, leave out closed sessions."""
-    cursor: str | None = None
+    cursor = None
     while True:
-        wanted: dict[str, Any] = ({"state": state} if state else {}) | ({"labels": labels} if labels else {})
-        after: dict[str, str] = {"cursor": cursor} if cursor else {}
-        page = client.call("session/list", limit=_PAGE, **wanted, **after)
+        wanted = {"state": state, "labels": labels, "cursor": cursor}
+        page = client.call(
+            "session/list", limit=_SESSIONS_PAGE, **{name: value for name, value in wanted.items() if value}
+        )
         yield from page["sessions"]
-        cursor = page.get("next_cursor")
-        if not cursor:
+        if not (cursor := page.get("next_cursor")):
             return
+
+
+def _all_ids(client: RawClient) -> list[str]:
+    return [s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed"))]
 
 
 def find_session(client: RawClient, prefix: str) -> str:
@@ -35,9 +45,7 @@ def find_session(client: RawClient, prefix: str) -> str:
 
     Raises `UsageError` of kind session_not_found or usage.
     """
-    return pick(
-        prefix, lambda: (s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed")))
-    )
+    return pick(prefix, lambda: _all_ids(client))
 
 
 def pick(prefix: str, ids: Callable[[], Iterable[str]]) -> str:
@@ -64,3 +72,50 @@ def pick(prefix: str, ids: Callable[[], Iterable[str]]) -> str:
         kind="session_not_found",
         hint=f"give more of the id: {names}",
     )
+
+
+# -- stored events ------------------------------------------------------------------------------------------------------
+
+
+def stored(
+    client: RawClient, session_id: str, *, after: int = 0, page_size: int = _PAGE, **options: object
+) -> Iterator[JsonObject]:
+    """Yield the stored events of a session after a seq. Dicts of type `gap` report missing events.
+
+    `options` are the `types` and `raw` of `session/events`.
+    """
+    while True:
+        page = client.call("session/events", session_id=session_id, after_seq=after, limit=page_size, **options)
+        yield from _with_gaps(session_id, page)
+        if page["eof"] or page["next_seq"] - 1 <= after:
+            return
+        after = page["next_seq"] - 1
+
+
+def stored_of_all(client: RawClient, *, raw: bool) -> Iterator[JsonObject]:
+    """Yield the stored events of every session, closed ones too, by time."""
+    ids = _all_ids(client)
+    page_size = min(_PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
+    return by_time(stored(client, session_id, page_size=page_size, raw=raw) for session_id in ids)
+
+
+def by_time(histories: Iterable[Iterable[JsonObject]]) -> Iterator[JsonObject]:
+    """Merge the events of several sessions by time. Events of one session keep their order."""
+    return (event for _, event in heapq.merge(*map(_dated, histories), key=lambda dated: dated[0]))
+
+
+def _with_gaps(session_id: str, page: JsonObject) -> list[JsonObject]:
+    gaps = [{"type": "gap", "session_id": session_id, **gap} for gap in page.get("gaps") or ()]
+    return sorted([*gaps, *page["events"]], key=lambda event: int(event.get("seq") or event["from_seq"]))
+
+
+def _dated(events: Iterable[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
+    """Yield each event with its time; a gap has the time of the event before it. A session deleted meanwhile ends."""
+    ts = ""
+    try:
+        for event in events:
+            ts = event.get("ts") or ts
+            yield ts, event
+    except ClisupError as error:
+        if error.kind != "session_not_found":
+            raise

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-from clisup.cli.lookup import pick
-from clisup.cli.views.event_pages import by_time
+from clisup.cli.lookup import by_time, pick
 from clisup.cli.views.terminal import plain
+from clisup.client.raw import JsonObject
 from clisup.daemon.ops.status_offline import (
     stored_detail,
     stored_events,
@@ -24,17 +23,17 @@ from clisup.locations import socket_for_client, state_dir_for_client
 __all__ = ["events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
 
 
-def status_from_disk(error: ClisupError) -> dict[str, Any]:
+def status_from_disk(error: ClisupError) -> JsonObject:
     """Return the status as far as the files tell. `error` says why no daemon answered."""
     return stored_status(socket_for_client(os.environ, os.getuid()), _state_dir(), error.message)
 
 
-def session_from_disk(prefix: str) -> dict[str, Any]:
+def session_from_disk(prefix: str) -> JsonObject:
     """Return the details of a session. Raises `ClisupError` if it does not exist or cannot be read."""
     return stored_detail(_state_dir(), pick(prefix, lambda: stored_ids(_state_dir())))
 
 
-def sessions_from_disk(state: str | None) -> list[dict[str, Any]]:
+def sessions_from_disk(state: str | None) -> list[JsonObject]:
     """Return the rows of all sessions in `state`. Report unreadable sessions on stderr."""
     _report_absence()
     damaged: dict[str, str] = {}
@@ -44,7 +43,7 @@ def sessions_from_disk(state: str | None) -> list[dict[str, Any]]:
     return rows
 
 
-def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[dict[str, Any]]:
+def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[JsonObject]:
     """Return the events of one session, or of all sessions by time.
 
     Raises `ClisupError` for one session that does not exist. With all sessions, report unreadable ones on stderr.
@@ -56,7 +55,7 @@ def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[dict[str, Any
     return by_time(_readable(state_dir, session_id, raw) for session_id in stored_ids(state_dir))
 
 
-def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[dict[str, Any]]:
+def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[JsonObject]:
     try:
         yield from stored_events(state_dir, session_id, raw=raw)
     except ClisupError as error:

@@ -1,24 +1,34 @@
-"""Options, callbacks and groups that several commands share."""
+"""Options, callbacks, groups and completion that several commands share."""
 
 from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
+from clisup.cli.status.columns import short_ids
+from clisup.cli.views.terminal import clip, duration
+from clisup.client.raw import JsonObject
+from clisup.client.sync import Client
 
 __all__ = [
+    "LIMIT_S",
     "MAX_COUNT",
     "MAX_SECONDS",
     "MAX_USD",
+    "MOST",
     "SHORT_HELP",
     "CommandGroup",
+    "HelpGroup",
     "absolute",
+    "complete_backend",
+    "complete_session",
     "config_option",
     "daemon_place_options",
     "in_utf8",
@@ -44,7 +54,7 @@ _Text = TypeVar("_Text", str, None)
 
 
 class CommandGroup(click.Group):
-    """Group of commands. Its help lists the first sentence of each command whole; alone, the group prints its help."""
+    """Group of commands. Its help lists the first sentence of each command whole."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. click does not name the command whose option lacks a value; the hint needs it."""
@@ -64,6 +74,76 @@ class CommandGroup(click.Group):
         """Write each name with the first sentence of its command."""
         found = [(name, self.get_command(ctx, name)) for name in names]
         formatter.write_dl([(name, command.get_short_help_str(SHORT_HELP)) for name, command in found if command])
+
+
+class HelpGroup(CommandGroup):
+    """Group that prints its help when no command is named."""
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name, invoke_without_command=True, **settings)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+# -- completion ---------------------------------------------------------------------------------------------------------
+# A key press waits for the candidates: the daemon gets `LIMIT_S` at most, and failures give no candidates.
+
+LIMIT_S = 1.0
+"""Seconds for the requests to the daemon."""
+
+MOST = 200
+"""Limit of offered sessions; the newest come first."""
+
+_WITH_CLOSED = ("logs", "delete", "fork", "record", "status")
+
+
+def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the sessions whose short id begins with `incomplete`."""
+    return candidates(lambda: _sessions(ctx.info_name in _WITH_CLOSED), incomplete)
+
+
+def complete_backend(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the backends whose name begins with `incomplete`."""
+    return candidates(_backends, incomplete)
+
+
+def candidates(ask: Callable[[], list[CompletionItem]], incomplete: str) -> list[CompletionItem]:
+    """Return the items of `ask` that begin with `incomplete`; none if the daemon is away or slow."""
+    found: list[CompletionItem] = []
+
+    def run() -> None:
+        try:
+            found.extend(ask())
+        except Exception:  # a shell would print the error into the command line
+            pass
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(LIMIT_S)
+    return [item for item in [*found] if item.value.startswith(incomplete)]
+
+
+def _sessions(with_closed: bool) -> list[CompletionItem]:
+    with Client.connect(name="clisup-completion") as client:
+        rows = list(client.call("session/list", limit=MOST)["sessions"])
+        if with_closed:
+            rows += client.call("session/list", limit=MOST, state="closed")["sessions"]
+    short = short_ids([s["session_id"] for s in rows])
+    return [CompletionItem(short[s["session_id"]], help=_about(s)) for s in rows]
+
+
+def _about(s: JsonObject) -> str:
+    labels = " ".join(f"{name}={value}" for name, value in s["labels"].items())
+    return clip(f"{s['backend']}, {s['state']}, {duration(s.get('age_s'))} old {labels}".rstrip(), 60)
+
+
+def _backends() -> list[CompletionItem]:
+    with Client.connect(name="clisup-completion") as client:
+        return [CompletionItem(name) for name in client.server.get("backends") or ()]
 
 
 # -- options ------------------------------------------------------------------------------------------------------------
@@ -93,10 +173,7 @@ def daemon_place_options(command: _Command) -> _Command:
         help="The daemon's configuration, if it was started with --config.",
     )
     state_dir = click.option(
-        "--state-dir",
-        metavar="DIRECTORY",
-        type=click.Path(),
-        help="The state directory, if no daemon is running.",
+        "--state-dir", metavar="DIRECTORY", type=click.Path(), help="The state directory, if no daemon is running."
     )
     return config(state_dir(command))
 

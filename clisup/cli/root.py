@@ -24,18 +24,18 @@ _PLACES: dict[str, dict[str, str]] = {
     },
     "Daemon": {
         "serve": "commands.daemon:serve", "status": "status.command:status", "top": "top:top",
-        "metrics": "commands.daemon:metrics", "stop": "commands.daemon:stop", "gc": "commands.gc:gc",
+        "metrics": "commands.daemon:metrics", "stop": "commands.daemon:stop", "gc": "commands.sessions:gc",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install", "uninstall": "commands.install:uninstall",
         "config": "commands.config:config",
     },
     "Backends": {
-        "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.doctor:doctor",
-        "debug": "commands.debug:debug",
+        "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
+        "debug": "commands.backends:debug",
     },
     "Recordings": {"record": "commands.recordings:record", "replay": "commands.recordings:replay"},
     "Model layer": {"workflow": "commands.workflow:workflow"},
     "Other": {
-        "demo": "commands.demo:demo", "completion": "commands.completion:completion", "man": "commands.manual:man",
+        "demo": "commands.demo:demo", "completion": "commands.other:completion", "man": "commands.manual:man",
         "mcp-bridge": "commands.other:mcp_bridge", "version": "commands.other:version",
     },
 }

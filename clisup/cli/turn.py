@@ -16,9 +16,11 @@ from typing import Any, Self
 
 from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
 from clisup.cli.failure import TurnEnded
-from clisup.cli.views.answer import Screen, TurnView
-from clisup.cli.views.events import error_words, evidence_words
+from clisup.cli.views.answer import Screen, TurnView, blob_reader
+from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.terminal import clip
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import RECONNECT_S
 from clisup.client.sync import Client, Follower, prompt_surely
 from clisup.errors import (
@@ -36,7 +38,6 @@ from clisup.errors import (
 
 __all__ = ["PromptedTurn", "exit_code_of_turn", "json_line", "print_line"]
 
-_Event = dict[str, Any]
 _ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_completed")
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
@@ -47,7 +48,7 @@ _SIGNAL_NOTES = {
 }
 
 
-def exit_code_of_turn(end: _Event) -> int:
+def exit_code_of_turn(end: Event) -> int:
     """Return the exit code of `clisup run` for a turn's `turn_completed`."""
     if end["outcome"] == "failed" and (end.get("error") or {}).get("kind") == "authentication":
         return EXIT_UNAVAILABLE
@@ -68,21 +69,17 @@ class PromptedTurn:
     expand: bool = False
     refuse_limited: bool = False
     json: bool = False
-    output_schema: dict[str, Any] | None = None
+    output_schema: JsonObject | None = None
 
     def __post_init__(self) -> None:
         self.accepted = False
-        self._view = TurnView(self.path, self.session_id, self.screen, name="clisup-run")
+        self._view = TurnView(self.screen, blob_reader(self.path, self.session_id, "clisup-run"))
 
     def run(self, cursor: int) -> int:
         """Send the prompt, show its turn, and return the exit code. Raises `TurnEnded` and the daemon's refusals."""
         with InterruptHandler(self.path, self.session_id) as interrupts:
             follower = Follower(
-                self.path,
-                self.session_id,
-                cursor,
-                on_lost=self._lost,
-                on_back=lambda: self._back(interrupts),
+                self.path, self.session_id, cursor, on_lost=self._lost, on_back=lambda: self._back(interrupts)
             )
             with follower:
                 interrupts.turn_id = self._send()
@@ -94,12 +91,15 @@ class PromptedTurn:
         interrupts.ask_again()
 
     def _send(self) -> str:
-        """Send the prompt and return the turn's id."""
-        params: _Event = {"session_id": self.session_id, "prompt": self.prompt} | (
-            {"expand": True} if self.expand else {}
+        params = given(
+            {
+                "session_id": self.session_id,
+                "prompt": self.prompt,
+                "expand": self.expand or None,
+                "when_limited": "refuse" if self.refuse_limited else None,
+                "output_schema": self.output_schema,
+            }
         )
-        params |= {"when_limited": "refuse"} if self.refuse_limited else {}
-        params |= {"output_schema": self.output_schema} if self.output_schema is not None else {}
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         self.accepted = True
         if accepted["delivery"] == "queued":
@@ -109,7 +109,7 @@ class PromptedTurn:
     def _lost(self) -> None:
         self._view.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
-    def _show(self, events: Follower, turn_id: str) -> _Event:
+    def _show(self, events: Follower, turn_id: str) -> Event:
         prompt = ApprovalPrompt(self.path, self.session_id, self._view.note, None if self.json else open_terminal())
         for event in events:
             if self.json:
@@ -126,7 +126,7 @@ class PromptedTurn:
                 return event
         raise AssertionError("a follower never ends by itself")
 
-    def _verdict(self, end: _Event) -> int:
+    def _verdict(self, end: Event) -> int:
         if not self.json:
             self._view.note(f"session {self.session_id} (continue with: clisup run --session {self.session_id})")
         if end["outcome"] == "completed":
@@ -165,7 +165,7 @@ class PromptedTurn:
             f"[backends.{self.backend}], then clisup daemon reload; or "
         )
 
-    def _print_value(self, end: _Event) -> None:
+    def _print_value(self, end: Event) -> None:
         """Print the answer by the schema, alone on stdout. Raises `TurnEnded` if the model gave none."""
         if end.get("structured") is None:
             raise TurnEnded(
@@ -175,7 +175,7 @@ class PromptedTurn:
             )
         self.screen.write(json.dumps(end["structured"], ensure_ascii=False, separators=(",", ":")) + "\n")
 
-    def _uncertain(self, end: _Event) -> TurnEnded:
+    def _uncertain(self, end: Event) -> TurnEnded:
         """Return the error for a prompt of unknown fate. The user decides whether to send it again."""
         reason = error_words(end.get("error")) or f"it ended as {end['outcome']}"
         return TurnEnded(
@@ -184,7 +184,7 @@ class PromptedTurn:
             hint=f"see the events: clisup logs {self.session_id}; send the prompt again only if a second run does no harm",
         )
 
-    def _allowed(self, end: _Event) -> int:
+    def _allowed(self, end: Event) -> int:
         if not (denied := end.get("denied")):
             return EXIT_OK
         names = ", ".join(sorted(set(denied)))
@@ -199,7 +199,7 @@ class PromptedTurn:
 _ENDED = {"failed": "failed", "interrupted": "was interrupted", "timed_out": "timed out"}
 
 
-def json_line(event: _Event) -> str:
+def json_line(event: Event) -> str:
     """Return an envelope as one line of JSON."""
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 

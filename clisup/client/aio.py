@@ -25,7 +25,7 @@ from clisup.client.aio_tools import AsyncToolClient, ToolCalls
 from clisup.client.failures import ConnectionLost, hung_up, lost
 from clisup.client.nurseries import check_trio, open_plain_nursery
 from clisup.client.options import SessionOptions
-from clisup.client.raw import Frame, encode_request, result_of, says_goodbye
+from clisup.client.raw import Frame, JsonObject, encode_request, result_of, says_goodbye
 from clisup.client.reconnect import FollowCursor, new_key
 from clisup.errors import ClisupError
 from clisup.locations import socket_for_client
@@ -117,7 +117,7 @@ class AsyncClient(AsyncToolClient):
     async def prompt(
         self,
         session_id: str,
-        prompt: str | list[dict[str, Any]],
+        prompt: str | list[JsonObject],
         *,
         key: str | None = None,
         wait: bool = True,
@@ -163,7 +163,7 @@ class AsyncClient(AsyncToolClient):
     async def _call_surely(self, method: str, /, **params: Any) -> Any:
         return await call_surely(self.call, lambda: self.server, method, params)
 
-    async def _call_by_key(self, method: str, params: dict[str, Any]) -> Frame:
+    async def _call_by_key(self, method: str, params: JsonObject) -> Frame:
         result: Frame = await self._call_surely(method, **(params | {"key": params.get("key") or new_key()}))
         return result
 

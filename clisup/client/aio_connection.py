@@ -20,7 +20,6 @@ from clisup.client.raw import (
     encode_request,
     event_of,
     initialize_params,
-    max_frame_bytes,
     result_of,
 )
 
@@ -87,7 +86,7 @@ class AsyncConnection:
 
     async def send(self, line: bytes) -> None:
         """Send whole lines one after the other. A line that the daemon does not accept within `SEND_TIMEOUT_S` ends the connection."""
-        check_size(line, max_frame_bytes(self.server))
+        check_size(line, self.server)
         async with self._sending:
             with trio.move_on_after(SEND_TIMEOUT_S, shield=True):
                 try:

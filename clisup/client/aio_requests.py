@@ -14,6 +14,8 @@ import trio  # blocking: from contextlib import nullcontext
 
 from clisup.client import reconnect
 from clisup.client.aio_connection import AsyncConnection
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import FollowCursor, Repeats, ack_params, gone, may_come_back, stays_away
 from clisup.errors import ClisupError
 
@@ -44,7 +46,7 @@ async def again_until(action: Callable[[], Awaitable[_T]], first: ClisupError) -
 
 
 async def call_surely(
-    call: Callable[..., Awaitable[Any]], server: Callable[[], dict[str, Any]], method: str, params: Mapping[str, Any]
+    call: Callable[..., Awaitable[Any]], server: Callable[[], JsonObject], method: str, params: Mapping[str, Any]
 ) -> Any:
     """Call `method`, and call it again after each restart of the daemon. For requests that may be sent twice.
 
@@ -129,7 +131,7 @@ class AsyncFollower(AsyncClosable):
                 await again_until(self._subscribed, error)
         return self
 
-    async def __anext__(self) -> dict[str, Any]:
+    async def __anext__(self) -> JsonObject:
         while not self._closed:
             try:
                 connection = self._connection or await self._subscribed()
@@ -209,7 +211,7 @@ class AsyncRequests(ABC):
         """`call`, repeated after each restart: for requests that may be sent twice."""
 
     @abstractmethod
-    async def _call_by_key(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _call_by_key(self, method: str, params: JsonObject) -> JsonObject:
         """Send a prompt-like request, which has a key, until the daemon answers it. Make a key if `params` has none."""
 
     @abstractmethod
@@ -240,9 +242,10 @@ class AsyncRequests(ABC):
 
     async def open_approvals(self, session_id: str | None = None) -> list[Approval]:
         """Return the pending approvals of a session, or of all sessions."""
-        from clisup.client.answers import approvals_of
+        from clisup.client.answers import Approval, read
 
-        return approvals_of(await self._sure("approval/list", session_id=session_id))
+        answer = await self._sure("approval/list", session_id=session_id)
+        return read(list[Approval], answer["approvals"], "approval/list")
 
     async def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
         """Answer an approval; the first answer wins. With an id alone, `session_id` names the session; otherwise all are searched.
@@ -266,12 +269,12 @@ class AsyncRequests(ABC):
             if not settled(error):
                 raise
 
-    async def _sure(self, method: str, /, **params: Any) -> Any:
-        """`_call_surely` without the params that are None."""
-        return await self._call_surely(method, **{name: value for name, value in params.items() if value is not None})
+    async def _sure(self, method: str, /, **params: Any) -> JsonObject:
+        """`_call_surely` without the params that are None, for a method whose result is an object."""
+        result: JsonObject = await self._call_surely(method, **given(params))
+        return result
 
     async def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
-        """Return the result as `type_`, a model or a list of models."""
         from clisup.client.answers import read
 
-        return read(type_, await self._sure(method, **params), method)
+        return read(type_, await self._call_surely(method, **given(params)), method)

@@ -12,9 +12,10 @@ from typing import Any, Literal, Self, Unpack, overload
 import trio  # blocking: from contextlib import nullcontext
 
 from clisup.client.aio_requests import AsyncClosable, AsyncFollower, AsyncRequests
-from clisup.client.answers import Approval, Decision, ends_turn, of_turn, prompted, read
-from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
+from clisup.client.answers import Approval, Decision, read
+from clisup.client.events import ApprovalRequested, Envelope, Gap, TurnCompleted, envelope_of
 from clisup.client.options import EventOptions, PromptOptions, given
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.errors import ClisupError
 from clisup.wire.results import InterruptResult, PromptResult, SessionDetail, TurnResult
@@ -24,7 +25,7 @@ __all__ = ["AsyncApprovals", "AsyncEvents", "AsyncHistory", "AsyncSession", "Asy
 CLOSING_S = 10.0
 """Seconds for which the end of an `async with` block waits for the session to close, even when cancelled."""
 
-Prompt = str | list[dict[str, Any]]
+Prompt = str | list[JsonObject]
 _GONE = ("session_not_found", "session_closed")
 _PAGE = 1000
 
@@ -97,13 +98,14 @@ class AsyncTurn(AsyncClosable):
         await self._approve()
         while self.result is None:
             envelope = await anext(events)
-            if not of_turn(envelope, self.id):
+            event = envelope.event
+            if envelope.turn_id != self.id and not isinstance(event, Gap):  # a gap may hide events of the turn
                 continue
-            if (end := ends_turn(envelope, self.id)) is not None:
-                self.result = end
+            if isinstance(event, TurnCompleted):
+                self.result = event
                 self.close()
-            elif isinstance(envelope.event, ApprovalRequested):
-                self._to_approve = envelope.event.approval_id
+            elif isinstance(event, ApprovalRequested):
+                self._to_approve = event.approval_id
             return envelope
         raise StopAsyncIteration
 
@@ -155,7 +157,7 @@ class AsyncApprovals(AsyncClosable):
 class AsyncHistory(AsyncClosable):
     """Iterator over stored `Envelope`s, fetched by page."""
 
-    def __init__(self, page: Callable[[int], Awaitable[dict[str, Any]]], after_seq: int) -> None:
+    def __init__(self, page: Callable[[int], Awaitable[JsonObject]], after_seq: int) -> None:
         self._page, self._after, self._eof = page, after_seq, False
         self._ready: deque[Envelope] = deque()
 
@@ -206,7 +208,7 @@ class AsyncSession:
         `delivery == "uncertain"` means: nobody knows whether the CLI received the prompt. The `evidence` tells more. Only
         the caller can decide to send the prompt again, with another key.
         """
-        return prompted(await self._prompt("session/prompt", {"prompt": prompt, "wait": wait, **options}), wait=wait)
+        return await self._prompt("session/prompt", {"prompt": prompt, **options}, wait=wait)
 
     def run(
         self,
@@ -254,8 +256,7 @@ class AsyncSession:
         self, instructions: str | None = None, *, key: str | None = None, wait: bool = True
     ) -> TurnResult | PromptResult:
         """Compact the conversation, in a turn that is requested as reliably as a prompt."""
-        params = {"instructions": instructions, "key": key, "wait": wait}
-        return prompted(await self._prompt("session/compact", params), wait=wait)
+        return await self._prompt("session/compact", {"instructions": instructions, "key": key}, wait=wait)
 
     # -- events and state
 
@@ -273,10 +274,8 @@ class AsyncSession:
     def history(self, after_seq: int = 0, *, types: list[str] | None = None, raw: bool = False) -> AsyncHistory:
         """Iterate over stored events, after a seq, to the end of the journal."""
 
-        async def page(after: int) -> dict[str, Any]:
-            params = {"after_seq": after, "limit": _PAGE, "types": types, "raw": raw}
-            found: dict[str, Any] = await self._ask("session/events", **params)
-            return found
+        async def page(after: int) -> JsonObject:
+            return await self._ask("session/events", after_seq=after, limit=_PAGE, types=types, raw=raw)
 
         return AsyncHistory(page, after_seq)
 
@@ -288,10 +287,9 @@ class AsyncSession:
         """Return the session's state, queue, usage, timers and last events."""
         return read(SessionDetail, await self._ask("session/get"), "session/get")
 
-    async def context_usage(self) -> dict[str, Any]:
+    async def context_usage(self) -> JsonObject:
         """Return how full the model's context is, as the CLI reports it."""
-        usage: dict[str, Any] = await self._ask("session/context_usage")
-        return usage
+        return await self._ask("session/context_usage")
 
     async def open_approvals(self) -> list[Approval]:
         """Return the session's pending approvals."""
@@ -318,13 +316,13 @@ class AsyncSession:
         tokens: int | None = None,
         turns: int | None = None,
         wall_s: float | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> JsonObject | None:
         """Replace the whole budget. None removes a limit. Past usage still counts."""
         budget = given({"usd": usd, "tokens": tokens, "turns": turns, "wall_s": wall_s})
-        answer: dict[str, dict[str, Any] | None] = await self._ask("session/set_budget", budget=budget)
-        return answer["budget"]
+        left: JsonObject | None = (await self._ask("session/set_budget", budget=budget))["budget"]
+        return left
 
-    async def note(self, code: str, message: str, *, data: dict[str, Any] | None = None) -> int:
+    async def note(self, code: str, message: str, *, data: JsonObject | None = None) -> int:
         """Write a notice into the session's journal and return its seq. The code begins with `client.`.
 
         The request is repeated after a restart of the daemon, so the notice may be there twice.
@@ -359,8 +357,9 @@ class AsyncSession:
         """Close the session without waiting for a daemon that is away."""
         await self._client.call("session/close", session_id=self.id)
 
-    async def _ask(self, method: str, /, **params: Any) -> Any:
+    async def _ask(self, method: str, /, **params: Any) -> JsonObject:
         return await self._client._sure(method, session_id=self.id, **params)
 
-    async def _prompt(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        return await self._client._call_by_key(method, {"session_id": self.id, **given(params)})
+    async def _prompt(self, method: str, params: JsonObject, *, wait: bool) -> TurnResult | PromptResult:
+        raw = await self._client._call_by_key(method, {"session_id": self.id, **given(params), "wait": wait})
+        return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")

@@ -22,6 +22,7 @@ import trio
 
 from clisup.client.aio_calls import AsyncCalls
 from clisup.client.aio_connection import AsyncConnection
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError
 
 __all__ = ["AsyncToolClient", "Run", "ToolCall", "ToolCalls", "ToolReply", "serve_tools"]
@@ -42,7 +43,7 @@ class ToolCall:
     session_id: str
     call_id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     turn_id: str | None = None
     tool_use_id: str | None = None
 
@@ -75,7 +76,7 @@ class ToolCalls:
         if self._runs.get(session_id) is runs:
             del self._runs[session_id]
 
-    def received(self, frame: dict[str, Any], connection: AsyncConnection) -> None:
+    def received(self, frame: JsonObject, connection: AsyncConnection) -> None:
         """Take a frame that answers no request. Nothing here waits."""
         params = frame.get("params", {})
         session_id = params.get("session_id", "")
@@ -190,11 +191,7 @@ class AsyncToolClient(AsyncCalls):
 
 
 async def serve_tools(
-    client: AsyncToolClient,
-    session_id: str,
-    run: Run,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    client: AsyncToolClient, session_id: str, run: Run, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Run the tools of a session, until cancelled or the session is closed; across restarts of the daemon.
 

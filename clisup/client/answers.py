@@ -7,19 +7,14 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from clisup.client.events import Envelope, Gap, TurnCompleted
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, WorldError
-from clisup.wire.results import PromptResult, TurnResult
 
 __all__ = [
     "Answer",
     "Approval",
     "Decision",
     "answering",
-    "approvals_of",
-    "ends_turn",
-    "of_turn",
-    "prompted",
     "read",
     "settled",
 ]
@@ -40,8 +35,8 @@ class Approval(BaseModel):
     session_id: str
     turn_id: str | None = None
     tool_name: str
-    input: dict[str, Any]
-    suggestions: list[dict[str, Any]] = []
+    input: JsonObject
+    suggestions: list[JsonObject] = []
     requested_at: str | None = None
     seq: int
     tool_use_id: str | None = None
@@ -56,10 +51,10 @@ class Answer:
 
     decision: Literal["allow", "deny"]
     message: str | None = None
-    updated_input: dict[str, Any] | None = None
+    updated_input: JsonObject | None = None
     remember: bool | None = None
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> JsonObject:
         """Return the params of `approval/respond`."""
         names = ("decision", "message", "updated_input", "remember")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -83,17 +78,7 @@ def read(type_: type[_T], raw: Any, method: str) -> _T:
         ) from None
 
 
-def prompted(raw: dict[str, Any], *, wait: bool) -> TurnResult | PromptResult:
-    """Validate the answer to a prompt: the turn's result if the call waited for the end, otherwise the acceptance."""
-    return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")
-
-
-def approvals_of(raw: dict[str, Any]) -> list[Approval]:
-    """Validate the answer to `approval/list`."""
-    return read(list[Approval], raw["approvals"], "approval/list")
-
-
-def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> dict[str, Any] | None:
+def answering(approval: Approval | str, decision: Decision, session_id: str | None = None) -> JsonObject | None:
     """Return the params of `approval/respond`, or None for no answer."""
     if decision is None:
         return None
@@ -105,14 +90,3 @@ def answering(approval: Approval | str, decision: Decision, session_id: str | No
 def settled(error: ClisupError) -> bool:
     """Tell whether an answer was refused because the approval is settled: another client was first, or the turn ended."""
     return error.data.get("kind_sent", error.kind) in ("approval_not_found", "approval_already_resolved")
-
-
-def of_turn(envelope: Envelope, turn_id: str) -> bool:
-    """Tell whether the event belongs to the turn. A gap counts, because it may hide such events."""
-    return envelope.turn_id == turn_id or isinstance(envelope.event, Gap)
-
-
-def ends_turn(envelope: Envelope, turn_id: str) -> TurnCompleted | None:
-    """Return the event if it ends the turn, otherwise None."""
-    event = envelope.event
-    return event if isinstance(event, TurnCompleted) and envelope.turn_id == turn_id else None

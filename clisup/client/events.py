@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
+from clisup.client.raw import JsonObject
 from clisup.model.events import *  # noqa: F403  one place to import any event from
 from clisup.model.events import EVENT_CLASSES, Event
 
@@ -30,7 +31,7 @@ class UnknownEvent:
     """Event with a type or a value that this version of clisup does not know. `fields` are as received."""
 
     type: str
-    fields: dict[str, Any]
+    fields: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ __all__ = [
     "too_slow",
 ]
 
-_START = "start it: clisup serve"
 OCCUPIED = "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=... names one)"
 """Explanation for a daemon that holds the state directory and does not answer."""
 
@@ -122,16 +121,15 @@ def cannot_connect(path: str, error: OSError) -> ClisupError:
         return _forbidden(path)
     if error.errno in (errno.EAGAIN, errno.ETIMEDOUT) or isinstance(error, TimeoutError):
         return too_slow(path, "connect", 0)
+    hint = "start it: clisup serve"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return _nobody(path, "nothing listens there", _START)
-    if error.errno == errno.ECONNREFUSED and not _is_socket(path):
-        return _nobody(path, "that file is not a socket", "check CLISUP_SOCKET and daemon.socket in the configuration")
-    if error.errno == errno.ECONNREFUSED:
-        return _nobody(path, "nothing listens there (a daemon that is gone left the socket behind)", _START)
-    return _nobody(path, error.strerror or "the system refused", _START)
-
-
-def _nobody(path: str, reason: str, hint: str) -> ClisupError:
+        reason = "nothing listens there"
+    elif error.errno != errno.ECONNREFUSED:
+        reason = error.strerror or "the system refused"
+    elif _is_socket(path):
+        reason = "nothing listens there (a daemon that is gone left the socket behind)"
+    else:
+        reason, hint = "that file is not a socket", "check CLISUP_SOCKET and daemon.socket in the configuration"
     return Unreachable(f"cannot reach the daemon at {path}, because {reason}", hint=hint)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from clisup.client.raw import JsonObject
+
 __all__ = ["EventOptions", "PromptOptions", "SessionOptions", "given"]
 
 
@@ -17,13 +19,13 @@ class SessionOptions(TypedDict, total=False):
     permission_mode: str | None
     mode: Literal["one-shot", "live"] | None
     env: dict[str, str] | None
-    mcp_config: dict[str, Any] | None
+    mcp_config: JsonObject | None
     timeouts: dict[str, float] | None
     labels: dict[str, str] | None
     resume_native_id: str | None
-    approvals: dict[str, Any] | None
+    approvals: JsonObject | None
     budget: dict[str, float] | None
-    tools: list[dict[str, Any]] | None
+    tools: list[JsonObject] | None
     history: Sequence[Mapping[str, Any]] | None
     cli_tools: Literal["default", "none"] | list[str] | None
     system_prompt_mode: Literal["append", "replace"] | None
@@ -50,6 +52,6 @@ class EventOptions(TypedDict, total=False):
     name: str | None
 
 
-def given(params: Mapping[str, Any]) -> dict[str, Any]:
+def given(params: Mapping[str, Any]) -> JsonObject:
     """Return the params that are not None."""
     return {name: value for name, value in params.items() if value is not None}

@@ -31,7 +31,17 @@ from clisup.client.failures import (
 from clisup.errors import ClisupError, error_from_wire
 from clisup.locations import SOCKET_PATH_LIMIT, is_named, socket_for_client
 
-__all__ = ["LineBuffer", "RawClient", "decode", "encode_request", "event_of", "result_of", "says_goodbye"]
+__all__ = [
+    "Frame",
+    "JsonObject",
+    "LineBuffer",
+    "RawClient",
+    "decode",
+    "encode_request",
+    "event_of",
+    "result_of",
+    "says_goodbye",
+]
 
 CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 30.0, 60.0
 QUIET_S = 30.0
@@ -48,7 +58,11 @@ _PROTOCOL_VERSION = 1
 _CHUNK = 256 * 1024
 _UCRED = 12  # bytes: pid, uid, gid (unix(7))
 
-Frame = dict[str, Any]
+JsonObject = dict[str, Any]
+"""JSON object as the daemon sent it. Its fields may be more than this version knows."""
+
+Frame = JsonObject
+"""One frame of JSON-RPC, or its params."""
 
 
 def decode(line: bytes) -> Frame:
@@ -82,12 +96,6 @@ def initialize_params(name: str) -> Frame:
     return {"protocol_version": _PROTOCOL_VERSION, "client": {"name": name, "version": __version__}}
 
 
-def max_frame_bytes(server: Frame) -> int | None:
-    """Return the longest line that the daemon accepts, from its answer to `initialize`."""
-    limit: int | None = server.get("limits", {}).get("max_frame_bytes")
-    return limit
-
-
 def check_path(path: str) -> None:
     """Raise `UsageError(configuration)` for a path that no Unix socket can have."""
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
@@ -107,8 +115,9 @@ def check_server(path: str, sock: Any) -> None:
     raise foreign(path, uid)
 
 
-def check_size(line: bytes, limit: int | None) -> None:
-    """Raise `UsageError(invalid_request)` for a line that is longer than the daemon accepts."""
+def check_size(line: bytes, server: Frame) -> None:
+    """Raise `UsageError(invalid_request)` for a line that is longer than the daemon accepts, by its answer to `initialize`."""
+    limit = server.get("limits", {}).get("max_frame_bytes")
     if limit is not None and len(line) - 1 > limit:
         raise too_large(limit)
 
@@ -301,7 +310,7 @@ class RawClient:
     def send(self, line: bytes) -> None:
         """Send the whole line. Raise the daemon's last words if the daemon has ended the connection."""
         assert self._socket is not None
-        check_size(line, max_frame_bytes(self.server))
+        check_size(line, self.server)
         try:
             self._socket.settimeout(SEND_TIMEOUT_S)
             self._socket.sendall(line)

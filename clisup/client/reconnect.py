@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clisup.client.failures import ConnectionLost
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError, WorldError
 
 __all__ = [
@@ -78,7 +79,7 @@ class Repeats:
         """Note that the request is sent now."""
         self._began = time.monotonic()
 
-    def spent(self, error: ClisupError, server: dict[str, Any]) -> bool:
+    def spent(self, error: ClisupError, server: JsonObject) -> bool:
         """Tell whether `error` was the last permitted failure. `server` is how the daemon introduced itself."""
         instance = server.get("server", {}).get("instance_id")
         hung_up = isinstance(error, ConnectionLost) and time.monotonic() - self._began <= RECONNECT_S
@@ -116,7 +117,7 @@ class FollowCursor:
             return dict(self._given) if self.session_id == ALL else self._given[self.session_id]
         return dict(self._asked) if isinstance(self._asked, Mapping) else self._asked
 
-    def params(self) -> dict[str, Any]:
+    def params(self) -> JsonObject:
         """Return params for the next `session/subscribe`. A session missing in the map begins with its first event."""
         after = self.value
         return {"session_id": self.session_id} | ({} if after is None else {"after_seq": after})
@@ -138,7 +139,7 @@ class FollowCursor:
         return True
 
 
-def ack_params(name: str | None, event: Mapping[str, Any]) -> dict[str, Any]:
+def ack_params(name: str | None, event: Mapping[str, Any]) -> JsonObject:
     """Return the params of `session/ack` for an event or a gap. Raise `UsageError(invalid_params)` without a name."""
     if name is None:
         raise UsageError(

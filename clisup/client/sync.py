@@ -20,7 +20,7 @@ from weakref import ref
 
 from clisup.client.failures import lost
 from clisup.client.options import SessionOptions
-from clisup.client.raw import Frame, RawClient
+from clisup.client.raw import Frame, JsonObject, RawClient
 from clisup.client.reconnect import FollowCursor, may_come_back, new_key
 from clisup.client.sync_calls import BlockingCalls
 from clisup.client.sync_requests import BlockingFollower, again_until, call_surely
@@ -58,7 +58,7 @@ class BlockingClient(RawClient, BlockingCalls):
     def prompt(
         self,
         session_id: str,
-        prompt: str | list[dict[str, Any]],
+        prompt: str | list[JsonObject],
         *,
         key: str | None = None,
         wait: bool = True,
@@ -110,15 +110,8 @@ class BlockingClient(RawClient, BlockingCalls):
         on_back: _Told = None,
         expected: bool = False,
     ) -> Follower:
-        follower = Follower(
-            self.path,
-            session_id,
-            after_seq,
-            on_lost=on_lost,
-            on_back=on_back,
-            options=options,
-            expected=expected,
-        )
+        follower = Follower(self.path, session_id, after_seq, options=options, expected=expected)
+        follower.on_lost, follower.on_back = on_lost, on_back
         open_ones = [known for known in self._followers if (item := known()) is not None and not item.closed]
         self._followers = [*open_ones, ref(follower)]
         return follower
@@ -145,7 +138,7 @@ class BlockingClient(RawClient, BlockingCalls):
     def _call_surely(self, method: str, /, **params: Any) -> Any:
         return call_surely(self.call, lambda: self.server, method, params)
 
-    def _call_by_key(self, method: str, params: dict[str, Any]) -> Frame:
+    def _call_by_key(self, method: str, params: JsonObject) -> Frame:
         return prompt_surely(self.path, params, name=self._name, method=method)
 
 
@@ -191,9 +184,6 @@ class RepeatingClient(BlockingClient):
     have spoken with the daemon before. After `close` a later call connects again.
     """
 
-    def __init__(self, path: str, *, name: str, on_lost: _Told = None, on_back: _Told = None) -> None:
-        super().__init__(path, name, on_lost=on_lost, on_back=on_back)
-
     def call(self, method: str, /, **params: Any) -> Any:
         """Return the answer, however often the daemon goes away.
 
@@ -209,7 +199,7 @@ class RepeatingClient(BlockingClient):
 
 def prompt_surely(
     path: str,
-    params: dict[str, Any],
+    params: JsonObject,
     *,
     name: str,
     method: str = "session/prompt",

@@ -7,9 +7,10 @@ them, because commands that need dicts alone use the same client.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from clisup.client.options import EventOptions, SessionOptions, given
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.client.sync_requests import BlockingRequests
 
@@ -120,7 +121,7 @@ class BlockingCalls(BlockingRequests):
         return self._read(ToolServeResult, "tool/serve", session_id=session_id)
 
     def answer_tool(
-        self, session_id: str, call_id: str, content: str | list[dict[str, Any]], *, is_error: bool = False
+        self, session_id: str, call_id: str, content: str | list[JsonObject], *, is_error: bool = False
     ) -> None:
         """Answer a tool call; the first answer wins. Raises `tool_call_not_found` for a call that is not open."""
         params = {"session_id": session_id, "call_id": call_id, "content": content, "is_error": is_error}
@@ -158,20 +159,17 @@ class BlockingCalls(BlockingRequests):
         """Return the daemon's time, RFC 3339."""
         return str((self._sure("ping"))["time"])
 
-    def discover(self) -> dict[str, Any]:
+    def discover(self) -> JsonObject:
         """Return the protocol as an OpenRPC document: every method with its params, result and errors."""
-        document: dict[str, Any] = self._sure("rpc.discover")
-        return document
+        return self._sure("rpc.discover")
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JsonObject:
         """Return the data of `clisup status --json`."""
-        status: dict[str, Any] = self._sure("daemon/status")
-        return status
+        return self._sure("daemon/status")
 
-    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> dict[str, Any]:
+    def daemon_log(self, limit: int = 200, *, session_id: str | None = None) -> JsonObject:
         """Return the last lines of the daemon's own log, of one session or of all: `{lines, dropped, held_back}`."""
-        log: dict[str, Any] = self._sure("daemon/log", limit=limit, session_id=session_id)
-        return log
+        return self._sure("daemon/log", limit=limit, session_id=session_id)
 
     def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
         """Return the daemon's metrics as text for Prometheus. docs/metrics.md lists them."""

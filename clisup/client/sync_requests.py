@@ -12,7 +12,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from clisup.client import reconnect
-from clisup.client.raw import RawClient
+from clisup.client.options import given
+from clisup.client.raw import JsonObject, RawClient
 from clisup.client.reconnect import FollowCursor, Repeats, ack_params, gone, may_come_back, stays_away
 from clisup.errors import ClisupError
 
@@ -43,7 +44,7 @@ def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
 
 
 def call_surely(
-    call: Callable[..., Any], server: Callable[[], dict[str, Any]], method: str, params: Mapping[str, Any]
+    call: Callable[..., Any], server: Callable[[], JsonObject], method: str, params: Mapping[str, Any]
 ) -> Any:
     """Call `method`, and call it again after each restart of the daemon. For requests that may be sent twice.
 
@@ -128,7 +129,7 @@ class BlockingFollower(BlockingClosable):
                 again_until(self._subscribed, error)
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> JsonObject:
         while not self._closed:
             try:
                 connection = self._connection or self._subscribed()
@@ -207,7 +208,7 @@ class BlockingRequests(ABC):
         """`call`, repeated after each restart: for requests that may be sent twice."""
 
     @abstractmethod
-    def _call_by_key(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def _call_by_key(self, method: str, params: JsonObject) -> JsonObject:
         """Send a prompt-like request, which has a key, until the daemon answers it. Make a key if `params` has none."""
 
     @abstractmethod
@@ -238,9 +239,10 @@ class BlockingRequests(ABC):
 
     def open_approvals(self, session_id: str | None = None) -> list[Approval]:
         """Return the pending approvals of a session, or of all sessions."""
-        from clisup.client.answers import approvals_of
+        from clisup.client.answers import Approval, read
 
-        return approvals_of(self._sure("approval/list", session_id=session_id))
+        answer = self._sure("approval/list", session_id=session_id)
+        return read(list[Approval], answer["approvals"], "approval/list")
 
     def respond(self, approval: Approval | str, decision: Decision, *, session_id: str | None = None) -> None:
         """Answer an approval; the first answer wins. With an id alone, `session_id` names the session; otherwise all are searched.
@@ -264,12 +266,12 @@ class BlockingRequests(ABC):
             if not settled(error):
                 raise
 
-    def _sure(self, method: str, /, **params: Any) -> Any:
-        """`_call_surely` without the params that are None."""
-        return self._call_surely(method, **{name: value for name, value in params.items() if value is not None})
+    def _sure(self, method: str, /, **params: Any) -> JsonObject:
+        """`_call_surely` without the params that are None, for a method whose result is an object."""
+        result: JsonObject = self._call_surely(method, **given(params))
+        return result
 
     def _read(self, type_: type[_T], method: str, /, **params: Any) -> _T:
-        """Return the result as `type_`, a model or a list of models."""
         from clisup.client.answers import read
 
-        return read(type_, self._sure(method, **params), method)
+        return read(type_, self._call_surely(method, **given(params)), method)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Literal, Self, Unpack, overload
 
-from clisup.client.answers import Approval, Decision, ends_turn, of_turn, prompted, read
-from clisup.client.events import ApprovalRequested, Envelope, TurnCompleted, envelope_of
+from clisup.client.answers import Approval, Decision, read
+from clisup.client.events import ApprovalRequested, Envelope, Gap, TurnCompleted, envelope_of
 from clisup.client.options import EventOptions, PromptOptions, given
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.client.sync_requests import BlockingClosable, BlockingFollower, BlockingRequests
 from clisup.errors import ClisupError
@@ -23,7 +24,7 @@ __all__ = ["BlockingApprovals", "BlockingEvents", "BlockingHistory", "BlockingSe
 CLOSING_S = 10.0
 """Seconds for which the end of an `with` block waits for the session to close, even when cancelled."""
 
-Prompt = str | list[dict[str, Any]]
+Prompt = str | list[JsonObject]
 _GONE = ("session_not_found", "session_closed")
 _PAGE = 1000
 
@@ -96,13 +97,14 @@ class BlockingTurn(BlockingClosable):
         self._approve()
         while self.result is None:
             envelope = next(events)
-            if not of_turn(envelope, self.id):
+            event = envelope.event
+            if envelope.turn_id != self.id and not isinstance(event, Gap):  # a gap may hide events of the turn
                 continue
-            if (end := ends_turn(envelope, self.id)) is not None:
-                self.result = end
+            if isinstance(event, TurnCompleted):
+                self.result = event
                 self.close()
-            elif isinstance(envelope.event, ApprovalRequested):
-                self._to_approve = envelope.event.approval_id
+            elif isinstance(event, ApprovalRequested):
+                self._to_approve = event.approval_id
             return envelope
         raise StopIteration
 
@@ -154,7 +156,7 @@ class BlockingApprovals(BlockingClosable):
 class BlockingHistory(BlockingClosable):
     """Iterator over stored `Envelope`s, fetched by page."""
 
-    def __init__(self, page: Callable[[int], dict[str, Any]], after_seq: int) -> None:
+    def __init__(self, page: Callable[[int], JsonObject], after_seq: int) -> None:
         self._page, self._after, self._eof = page, after_seq, False
         self._ready: deque[Envelope] = deque()
 
@@ -201,7 +203,7 @@ class BlockingSession:
         `delivery == "uncertain"` means: nobody knows whether the CLI received the prompt. The `evidence` tells more. Only
         the caller can decide to send the prompt again, with another key.
         """
-        return prompted(self._prompt("session/prompt", {"prompt": prompt, "wait": wait, **options}), wait=wait)
+        return self._prompt("session/prompt", {"prompt": prompt, **options}, wait=wait)
 
     def run(
         self,
@@ -249,8 +251,7 @@ class BlockingSession:
         self, instructions: str | None = None, *, key: str | None = None, wait: bool = True
     ) -> TurnResult | PromptResult:
         """Compact the conversation, in a turn that is requested as reliably as a prompt."""
-        params = {"instructions": instructions, "key": key, "wait": wait}
-        return prompted(self._prompt("session/compact", params), wait=wait)
+        return self._prompt("session/compact", {"instructions": instructions, "key": key}, wait=wait)
 
     # -- events and state
 
@@ -268,10 +269,8 @@ class BlockingSession:
     def history(self, after_seq: int = 0, *, types: list[str] | None = None, raw: bool = False) -> BlockingHistory:
         """Iterate over stored events, after a seq, to the end of the journal."""
 
-        def page(after: int) -> dict[str, Any]:
-            params = {"after_seq": after, "limit": _PAGE, "types": types, "raw": raw}
-            found: dict[str, Any] = self._ask("session/events", **params)
-            return found
+        def page(after: int) -> JsonObject:
+            return self._ask("session/events", after_seq=after, limit=_PAGE, types=types, raw=raw)
 
         return BlockingHistory(page, after_seq)
 
@@ -283,10 +282,9 @@ class BlockingSession:
         """Return the session's state, queue, usage, timers and last events."""
         return read(SessionDetail, self._ask("session/get"), "session/get")
 
-    def context_usage(self) -> dict[str, Any]:
+    def context_usage(self) -> JsonObject:
         """Return how full the model's context is, as the CLI reports it."""
-        usage: dict[str, Any] = self._ask("session/context_usage")
-        return usage
+        return self._ask("session/context_usage")
 
     def open_approvals(self) -> list[Approval]:
         """Return the session's pending approvals."""
@@ -313,13 +311,13 @@ class BlockingSession:
         tokens: int | None = None,
         turns: int | None = None,
         wall_s: float | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> JsonObject | None:
         """Replace the whole budget. None removes a limit. Past usage still counts."""
         budget = given({"usd": usd, "tokens": tokens, "turns": turns, "wall_s": wall_s})
-        answer: dict[str, dict[str, Any] | None] = self._ask("session/set_budget", budget=budget)
-        return answer["budget"]
+        left: JsonObject | None = (self._ask("session/set_budget", budget=budget))["budget"]
+        return left
 
-    def note(self, code: str, message: str, *, data: dict[str, Any] | None = None) -> int:
+    def note(self, code: str, message: str, *, data: JsonObject | None = None) -> int:
         """Write a notice into the session's journal and return its seq. The code begins with `client.`.
 
         The request is repeated after a restart of the daemon, so the notice may be there twice.
@@ -354,8 +352,9 @@ class BlockingSession:
         """Close the session without waiting for a daemon that is away."""
         self._client.call("session/close", session_id=self.id)
 
-    def _ask(self, method: str, /, **params: Any) -> Any:
+    def _ask(self, method: str, /, **params: Any) -> JsonObject:
         return self._client._sure(method, session_id=self.id, **params)
 
-    def _prompt(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        return self._client._call_by_key(method, {"session_id": self.id, **given(params)})
+    def _prompt(self, method: str, params: JsonObject, *, wait: bool) -> TurnResult | PromptResult:
+        raw = self._client._call_by_key(method, {"session_id": self.id, **given(params), "wait": wait})
+        return read(TurnResult, raw, "a prompt") if wait else read(PromptResult, raw, "a prompt")

@@ -7,17 +7,15 @@ import os
 import select
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from clisup.demo import VERSION
 from clisup.demo.arguments import BadArguments, CommandLine, parse_arguments
-from clisup.demo.directives import DIRECTIVES, fail_api, help_text
-from clisup.demo.output import Stopped, Wire, catch_signals, hold_signals, ignore_signals
-from clisup.demo.player import Player
+from clisup.demo.directives import DIRECTIVES, Player, fail_api, help_text
 from clisup.demo.script import BadScript, ScriptStep, parse_script
-from clisup.demo.session import DemoSession, open_session
-from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import Frames, token_usage
+from clisup.demo.stdio import Stopped, Wire, catch_signals, hold_signals, ignore_signals
+from clisup.demo.turn import DemoSession, DemoTurn, open_session
+from clisup.stream_json.frames import Frame, Frames, token_usage
 from clisup.stream_json.lines import write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
@@ -66,7 +64,7 @@ def _run(argv: list[str]) -> int:
         return _unknown_session(wire, str(error))
     frames = Frames(session.id, command.values.get("--model") or session.model or _MODEL)
 
-    def init(permission_mode: str) -> dict[str, Any]:
+    def init(permission_mode: str) -> Frame:
         described, tools = (servers.describe(), servers.names()) if servers else ([], [])
         return frames.init(
             cwd=os.getcwd(), permission_mode=permission_mode, mcp_servers=described, tools=[*_TOOLS, *tools], version=VERSION
@@ -101,7 +99,6 @@ def _session(command: CommandLine) -> DemoSession:
 
 
 def _play(player: Player, prompt: str) -> int:
-    """Play the prompt of a one-shot run."""
     mistake, steps = "", list[ScriptStep]()
     try:
         steps = parse_script(prompt, DIRECTIVES)
@@ -176,7 +173,7 @@ def _read_prompt(words: str) -> str:
     return prompt
 
 
-def _schema(text: str | None) -> dict[str, Any] | None:
+def _schema(text: str | None) -> Frame | None:
     """Parse the value of --json-schema. Raises `BadArguments` as claude does (2.1.329)."""
     if text is None:
         return None
@@ -190,7 +187,6 @@ def _schema(text: str | None) -> dict[str, Any] | None:
 
 
 def _mcp_servers(command: CommandLine) -> StdioServers | None:
-    """Start the servers of --mcp-config."""
     config = command.values.get("--mcp-config")
     if config is None:
         return None

@@ -12,14 +12,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clisup.demo.arguments import PERMISSION_MODES, BadArguments, CommandLine
-from clisup.demo.directives import DIRECTIVES, fail_api
-from clisup.demo.inbox import Inbox, MessageQueue, UserMessage, read_frame, read_message
-from clisup.demo.output import Interrupted, Stopped, Wire, ignore_signals, nap
-from clisup.demo.player import FOLLOW_UP_ORIGIN, Player
+from clisup.demo.directives import DIRECTIVES, FOLLOW_UP_ORIGIN, Player, fail_api
 from clisup.demo.script import BadScript, ScriptStep, parse_script
-from clisup.demo.session import DemoSession
+from clisup.demo.stdio import (
+    Inbox,
+    Interrupted,
+    Stopped,
+    UserMessage,
+    Wire,
+    ignore_signals,
+    nap,
+    read_frame,
+    read_message,
+)
 from clisup.demo.tools import BackgroundTask, RunningCall, Start
-from clisup.demo.turn import DemoTurn
+from clisup.demo.turn import DemoSession, DemoTurn
 from clisup.stream_json.frames import Frame, Frames
 
 if TYPE_CHECKING:
@@ -33,6 +40,36 @@ _FOLLOW_UP_S = 0.05  # between the end of a background task and its turn; claude
 _SIGINT_CODE = 130
 _FINISHED = ("completed", "max_turns", "budget_exhausted")
 _WINDOW = 200_000
+
+
+class MessageQueue:
+    """Messages, and ended background tasks, that wait for their turn."""
+
+    def __init__(self) -> None:
+        self.items: list[UserMessage | BackgroundTask] = []
+
+    def messages(self) -> list[UserMessage]:
+        return [item for item in self.items if isinstance(item, UserMessage)]
+
+    def take_turn(self) -> BackgroundTask | list[UserMessage]:
+        """Remove and return what the next turn is for: an ended task, a command, or all messages before one of these."""
+        first = self.items.pop(0)
+        if isinstance(first, BackgroundTask):
+            return first
+        batch = [first]
+        while self.items and not first.command:
+            item = self.items[0]
+            if isinstance(item, BackgroundTask) or item.command:
+                break
+            batch.append(item)
+            self.items.pop(0)
+        return batch
+
+    def take_for_running_turn(self) -> list[UserMessage | BackgroundTask]:
+        """Remove and return what the running turn can receive: everything but commands."""
+        taken = [item for item in self.items if isinstance(item, BackgroundTask) or not item.command]
+        self.items = [item for item in self.items if isinstance(item, UserMessage) and item.command]
+        return taken
 
 
 class LiveProcess:

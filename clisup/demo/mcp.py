@@ -12,10 +12,9 @@ from typing import Any
 from clisup.demo import VERSION
 from clisup.demo.arguments import CommandLine
 from clisup.demo.tools import REJECTED, Ask, CallAnswer, ReadyCall, RunningCall, is_allowed, refuse, unknown_tool
+from clisup.stream_json.frames import Frame
 
 __all__ = ["StdioServers"]
-
-Frame = dict[str, Any]
 
 _PROTOCOL = "2025-11-25"
 _START_S = 30.0  # claude's own limit (MCP_TIMEOUT)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clisup.demo.output import Interrupted
+from clisup.demo.stdio import Interrupted
 from clisup.demo.tools import CallAnswer, RunningCall, Start, is_allowed
+from clisup.stream_json.frames import Frame
 from clisup.stream_json.transcript import new_id
 
 if TYPE_CHECKING:
     from clisup.demo.turn import DemoTurn
 
 __all__ = ["AskingCall", "PermissionDesk"]
-
-Frame = dict[str, Any]
 
 _ALLOWED = {"permission_decision": {"decision": "accept", "source": "user_temporary"}}
 _DENIED = {

@@ -14,8 +14,9 @@ import time
 from typing import Any, NamedTuple, NoReturn
 
 from clisup.demo.arguments import BadArguments
-from clisup.demo.output import nap
 from clisup.demo.script import seconds
+from clisup.demo.stdio import nap
+from clisup.stream_json.frames import Frame
 from clisup.stream_json.lines import write_all
 
 __all__ = ["PlayedRecording", "load", "play", "play_as_command"]
@@ -60,7 +61,7 @@ def load(path: str) -> PlayedRecording:
     raise BadArguments(f"Error: cannot play {path}, because {reason}")
 
 
-def _recording(path: str, data: bytes, meta: dict[str, Any]) -> PlayedRecording:
+def _recording(path: str, data: bytes, meta: Frame) -> PlayedRecording:
     name = meta.get("signal")
     folder = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
     known = folder if folder in _VERSION_LINES else None  # older recordings are in folders of their kind
@@ -79,7 +80,6 @@ def _recording(path: str, data: bytes, meta: dict[str, Any]) -> PlayedRecording:
 
 
 def _session_id(argv: list[str]) -> str | None:
-    """Return the session id in a command line."""
     for at, word in enumerate(argv):
         flag, equals, value = word.partition("=")
         if flag in _SESSION_FLAGS:

@@ -11,7 +11,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clisup.demo.output import nap
+from clisup.demo.stdio import nap
+from clisup.stream_json.frames import Frame
 
 if TYPE_CHECKING:
     from clisup.demo.script import ScriptStep
@@ -39,7 +40,7 @@ class CallAnswer(NamedTuple):
     content: Any
     is_error: bool
     detail: Any
-    meta: dict[str, Any]
+    meta: Frame
 
 
 class RunningCall:
@@ -71,9 +72,7 @@ class RunningCall:
 class ReadyCall(RunningCall):
     """Call with an immediate answer."""
 
-    def __init__(
-        self, content: str, *, is_error: bool = False, detail: Any = None, meta: dict[str, Any] = _ACCEPTED
-    ) -> None:
+    def __init__(self, content: str, *, is_error: bool = False, detail: Any = None, meta: Frame = _ACCEPTED) -> None:
         super().__init__()
         shown = f"Error: {content}" if is_error else content
         self._answer = CallAnswer(content, is_error, shown if detail is None else detail, meta)
@@ -127,7 +126,7 @@ class ShellCall(RunningCall):
         return f"{text[:_OUTPUT_LIMIT]}\n\n... [{size - _OUTPUT_LIMIT} characters truncated] ..."
 
 
-def is_allowed(name: str, arguments: dict[str, Any], mode: str) -> bool:
+def is_allowed(name: str, arguments: Frame, mode: str) -> bool:
     """Return whether a permission mode allows a tool. acceptEdits allows files below the working directory."""
     if mode == "acceptEdits" and name in _FILE_TOOLS:
         root = os.path.realpath(os.getcwd()).rstrip("/")
@@ -135,7 +134,7 @@ def is_allowed(name: str, arguments: dict[str, Any], mode: str) -> bool:
     return mode == "bypassPermissions"
 
 
-def refuse(name: str, arguments: dict[str, Any]) -> ReadyCall:
+def refuse(name: str, arguments: Frame) -> ReadyCall:
     """Return a call that was refused for lack of a permission."""
     target = f"write to {os.path.abspath(str(arguments['file_path']))}" if "file_path" in arguments else f"use {name}"
     message = f"Claude requested permissions to {target}, but you haven't granted it yet."
@@ -148,7 +147,7 @@ def unknown_tool(name: str) -> ReadyCall:
     return ReadyCall(f"<tool_use_error>{error}</tool_use_error>", is_error=True, detail=error)
 
 
-def _pretend(name: str, arguments: dict[str, Any]) -> RunningCall:
+def _pretend(name: str, arguments: Frame) -> RunningCall:
     """Answer with what the tool would have done."""
     if name == "Bash":
         return ReadyCall(f"The demo only pretends. It would have run: {arguments.get('command', '')}")
@@ -157,7 +156,7 @@ def _pretend(name: str, arguments: dict[str, Any]) -> RunningCall:
     return ReadyCall("ok")
 
 
-def _carry_out(name: str, arguments: dict[str, Any]) -> RunningCall:
+def _carry_out(name: str, arguments: Frame) -> RunningCall:
     """Run a Bash, or make the change of a Write or an Edit. All other tools are pretended."""
     if name == "Bash" and "command" in arguments:
         return ShellCall(str(arguments["command"]))
@@ -168,16 +167,16 @@ def _carry_out(name: str, arguments: dict[str, Any]) -> RunningCall:
         (_write if name == "Write" else _edit)(path, arguments)
     except (OSError, ValueError) as error:
         return ReadyCall(str(error), is_error=True)
-    detail: dict[str, Any] = {"filePath": path, "structuredPatch": [], "originalFile": None}
+    detail: Frame = {"filePath": path, "structuredPatch": [], "originalFile": None}
     return ReadyCall(f"The file {path} has been written successfully.", detail=detail)
 
 
-def _write(path: str, arguments: dict[str, Any]) -> None:
+def _write(path: str, arguments: Frame) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(str(arguments.get("content", "")))
 
 
-def _edit(path: str, arguments: dict[str, Any]) -> None:
+def _edit(path: str, arguments: Frame) -> None:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     old = str(arguments.get("old_string", ""))
@@ -186,9 +185,9 @@ def _edit(path: str, arguments: dict[str, Any]) -> None:
     _write(path, {"content": text.replace(old, str(arguments.get("new_string", "")), 1)})
 
 
-Start = Callable[[dict[str, Any]], RunningCall]
+Start = Callable[[Frame], RunningCall]
 """Starts a tool with the input that its permission allows."""
-Ask = Callable[[str, dict[str, Any], Start], RunningCall]
+Ask = Callable[[str, Frame, Start], RunningCall]
 """Returns a call that asks for the permission of a tool with this name and input."""
 
 
@@ -220,9 +219,7 @@ class ToolPlayer:
         self.wait: Callable[[float], None] = nap
         self.after_answers: Callable[[], None] = lambda: None
         self.ask: Ask | None = None
-        self.start_mcp: Callable[[str, dict[str, Any], str, Ask | None], RunningCall] = lambda name, *_: unknown_tool(
-            name
-        )
+        self.start_mcp: Callable[[str, Frame, str, Ask | None], RunningCall] = lambda name, *_: unknown_tool(name)
         self.running: list[RunningCall] = []
         self.background: list[BackgroundTask] = []
         self.first_beat_s, self.beat_s = 3.0, 30.0
@@ -326,7 +323,7 @@ class ToolPlayer:
             self._report_background()
         return killed
 
-    def _start(self, step: ScriptStep, name: str, arguments: dict[str, Any]) -> RunningCall:
+    def _start(self, step: ScriptStep, name: str, arguments: Frame) -> RunningCall:
         mode = self._turn.permission_mode
         if step.name == "bash":
             marks = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": self._session_id}
@@ -341,7 +338,6 @@ class ToolPlayer:
         return start(arguments) if is_allowed(name, arguments, mode) else refuse(name, arguments)
 
     def _check(self, call: RunningCall) -> None:
-        """Answer, move to the background, or report progress."""
         with (
             self._turn.wire.whole()
         ):  # a signal inside `poll` would leave Popen's lock taken, and `kill` would wait for it
@@ -405,8 +401,7 @@ def task_id(tool_id: str) -> str:
     return f"b{tool_id[-8:]}"
 
 
-def _described(step: ScriptStep) -> tuple[str, dict[str, Any]]:
-    """Return the name and the input in the tool_use block of a step."""
+def _described(step: ScriptStep) -> tuple[str, Frame]:
     if step.name == "bash":
         return "Bash", {"command": step.args[0], "description": "Run a command of the script"}
     if step.name == "mcp" and not step.args[0].startswith("mcp__"):

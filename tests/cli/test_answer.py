@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.views.answer import WITHDRAWN, AnswerStream
+from clisup.cli.views.answer import WITHDRAWN, TurnView
 
 Event = dict[str, Any]
 
@@ -26,13 +26,27 @@ def completed(text: str = "", **more: Any) -> Event:
 RETRACTED = {"type": "retracted", "message_id": "m1", "from_index": 0, "reason": "cut"}
 
 
+class Pages:
+    """Output that keeps what it gets."""
+
+    def __init__(self, tty: bool) -> None:
+        self.tty = tty
+        self.pieces: list[str] = []
+        self.notes: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.pieces.append(text)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def show(*events: Event, stream: bool, blobs: dict[str, bytes] | None = None) -> tuple[list[str], list[str]]:
-    pieces: list[str] = []
-    notes: list[str] = []
-    answer = AnswerStream(pieces.append, notes.append, (blobs or {}).__getitem__, stream=stream)
+    output = Pages(stream)
+    view = TurnView(output, (blobs or {}).__getitem__)
     for event in events:
-        answer.take(event)
-    return pieces, notes
+        view.take(event)
+    return output.pieces, output.notes
 
 
 def test_a_terminal_gets_each_delta_when_it_comes() -> None:

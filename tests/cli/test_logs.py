@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon, Peer
 
+from clisup.cli import lookup
 from clisup.cli.commands import logs
-from clisup.cli.views import event_pages as history_module
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -129,8 +129,8 @@ def two(daemon: FakeDaemon) -> FakeDaemon:
 def test_the_logs_of_all_sessions_are_in_the_order_of_their_time(
     clisup: Run, two: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_module, "HELD", 0)
-    monkeypatch.setattr(history_module, "_LEAST_PAGE", 1)
+    monkeypatch.setattr(lookup, "HELD", 0)
+    monkeypatch.setattr(lookup, "_LEAST_PAGE", 1)
     lines = clisup("logs", "--all").out.splitlines()
     assert [(line.split()[0], line.split()[-1]) for line in lines] == [
         ("77770000" if n % 2 else "3f2a0000", f"n{n}:") for n in range(6)

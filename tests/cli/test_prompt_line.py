@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.cli.attach.prompt import LINE_LIMIT, KeyPress, PromptLine
+from clisup.cli.views.prompt_line import LINE_LIMIT, KeyPress, PromptLine
 
 
 def typed(*pieces: bytes) -> tuple[list[KeyPress], str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, FakeDaemon
 
-from clisup.cli.status.why import span
+from clisup.cli.status.command import span
 
 Run = Callable[..., Any]
 

@@ -142,7 +142,7 @@ def test_a_closed_stream_is_as_dev_null(answering: FakeDaemon, closed: str) -> N
 
 
 def test_what_is_opened_later_is_not_taken_for_a_closed_stream(answering: FakeDaemon) -> None:
-    code = "import os; from clisup.cli.streams import open_closed; open_closed(); print(os.open('/dev/zero', os.O_RDONLY) > 2)"
+    code = "import os; from clisup.cli.main import open_closed; open_closed(); print(os.open('/dev/zero', os.O_RDONLY) > 2)"
     done = shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} <&- 2>&-", env_of(answering))
     assert (done.returncode, done.stdout) == (0, "True\n")
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from clisup.cli.views.tables import print_table
+from clisup.cli.views.terminal import print_table
 
 HEAD = ["NAME", "WHAT"]
 ROWS = [["one", "[red]not red[/red] :smile: \033[2J"], ["two", "a\nb\tc " + "long " * 30], ["", "-"]]

@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 from harness import Harness
 from wire import PATIENCE_S
 
-from clisup.cli import completing
-from clisup.cli.commands.completion import SHELLS, VARIABLE
+from clisup.cli import options
+from clisup.cli.commands.other import SHELLS, VARIABLE
 
 ASK = {
     "bash": """
@@ -97,8 +97,8 @@ def test_without_a_daemon_there_is_silence(daemon: Harness, tmp_path: Path, name
 def test_a_daemon_that_says_nothing_is_not_waited_for(daemon: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound itself, without a clock: the look goes on in a thread that nobody waits for."""
     let_go = threading.Event()
-    monkeypatch.setattr(completing, "LIMIT_S", 0.01)
-    assert completing.candidates(lambda: [CompletionItem("late")] if let_go.wait(PATIENCE_S) else [], "") == []
+    monkeypatch.setattr(options, "LIMIT_S", 0.01)
+    assert options.candidates(lambda: [CompletionItem("late")] if let_go.wait(PATIENCE_S) else [], "") == []
     let_go.set()
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from clisup.backends.claude.transcript import ClaudeSeed
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.transcripts import Seed
-from clisup.demo.player import plainest
+from clisup.demo.directives import plainest
 from clisup.model.prompts.history import HistoryMessage
 from tests.fakecli import COMMAND
 

@@ -6,7 +6,7 @@ if not __package__:
     sys.path.append(__file__.rpartition("/tests/fakecli/")[0])
 
 from clisup.demo import app, directives, live
-from clisup.demo.session import DemoSession
+from clisup.demo.turn import DemoSession
 from tests.fakecli.arguments import parse_strictly
 from tests.fakecli.directives import MORE, add_prompt
 

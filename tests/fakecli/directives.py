@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from clisup.demo.directives import API_FAILURES, DIRECTIVES, ApiFailure, fail, fail_api
-from clisup.demo.output import ignore_signals
-from clisup.demo.player import Player, TurnFailed
+from clisup.demo.directives import API_FAILURES, DIRECTIVES, ApiFailure, Player, TurnFailed, fail, fail_api
 from clisup.demo.script import (
     Directive,
     ScriptStep,
@@ -22,9 +20,9 @@ from clisup.demo.script import (
     read_text,
     seconds,
 )  # fmt: skip
-from clisup.demo.session import DemoSession
+from clisup.demo.stdio import ignore_signals
 from clisup.demo.tools import BackgroundTask, task_id
-from clisup.demo.turn import DemoTurn
+from clisup.demo.turn import DemoSession, DemoTurn
 from clisup.stream_json.frames import token_usage
 from clisup.stream_json.lines import encode_frame, write_all
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.lookup import find_session
-from clisup.cli.options import CommandGroup, json_option, utf8
+from clisup.cli.options import CommandGroup, complete_session, json_option, utf8
 from clisup.cli.status.columns import short_ids
-from clisup.cli.views.events import question_lines, tool_words, visible, words
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, clip
+from clisup.cli.views.events import Event, question_lines, tool_words, visible, words
+from clisup.cli.views.terminal import Ink, clip, print_table
+from clisup.client.options import given
 from clisup.client.sync import Client
 from clisup.errors import UsageError
 
@@ -25,7 +24,6 @@ _HEAD = ["ID", "TURN", "SINCE", "TOOL"]
 _NAMED = re.compile(r"[1-9][0-9]{0,15}:.")
 _NAME = "clisup-approvals"
 _TYPES = ["approval_requested", "approval_resolved"]
-_Approval = dict[str, Any]
 
 
 @click.group("approvals", cls=CommandGroup, invoke_without_command=True)
@@ -62,12 +60,11 @@ def approvals(context: click.Context, session: str | None, as_json: bool, watch:
     return 0
 
 
-def _list(client: Client, session_id: str | None) -> list[_Approval]:
-    params = {"session_id": session_id} if session_id else {}
-    return list(client.call("approval/list", **params)["approvals"])
+def _list(client: Client, session_id: str | None) -> list[Event]:
+    return list(client.call("approval/list", **given({"session_id": session_id}))["approvals"])
 
 
-def _print(found: list[_Approval], as_json: bool) -> None:
+def _print(found: list[Event], as_json: bool) -> None:
     if as_json:
         for approval in found:
             print(json.dumps(approval, ensure_ascii=False))
@@ -88,7 +85,7 @@ def _print(found: list[_Approval], as_json: bool) -> None:
     print_table(_HEAD, [[visible(cell) for cell in row] for row in rows])
 
 
-def _what(approval: _Approval) -> str:
+def _what(approval: Event) -> str:
     return tool_words({**approval, "name": approval["tool_name"]})
 
 
@@ -105,7 +102,7 @@ def _watch(client: Client, session_id: str | None, as_json: bool) -> None:
                 _show(event, as_json, ink)
 
 
-def _show(event: _Approval, as_json: bool, ink: Ink) -> None:
+def _show(event: Event, as_json: bool, ink: Ink) -> None:
     if as_json:
         print(json.dumps(event, ensure_ascii=False), flush=True)
         return
@@ -148,8 +145,7 @@ def deny(approval: str, session: str | None, message: str | None, remember: bool
     Example:
       clisup approvals deny 3f2a9c1e/1:0 --message "Not in this directory."
     """
-    more = {"message": message} if message is not None else {}
-    return _respond(approval, session, decision="deny", remember=remember, **more)
+    return _respond(approval, session, decision="deny", remember=remember, **given({"message": message}))
 
 
 def _respond(approval: str, session: str | None, **params: Any) -> int:
@@ -162,15 +158,15 @@ def _respond(approval: str, session: str | None, **params: Any) -> int:
                 reason = f"cannot find approval {approval!r}, because approvals are named 1:0 or 3f2a9c1e/1:0"
                 raise UsageError(reason, kind="usage", hint="list them: clisup approvals")
             session_id = session_id or (find_session(client, prefix) if prefix else None)
-            known = {"session_id": session_id} if session_id else {}
-            client.call("approval/respond", approval_id=rest if prefix else approval, **known, **params)
+            known = given({"session_id": session_id, "approval_id": rest if prefix else approval})
+            client.call("approval/respond", **known, **params)
         else:
             client.call("approval/respond", approval_id=found["approval_id"], session_id=found["session_id"], **params)
             print(f"{params['decision']}: {clip(_what(found))}")
     return 0
 
 
-def _find(pending: list[_Approval], wanted: str) -> _Approval | None:
+def _find(pending: list[Event], wanted: str) -> Event | None:
     """Return the approval `1:0`, or `3f2a/1:0` with the beginning of its session's id. Raises `UsageError(usage)`."""
     prefix, _, rest = wanted.rpartition("/") if ":" not in wanted.partition("/")[0] else ("", "", wanted)
     of_session = [a for a in pending if a["session_id"].startswith(prefix.lower())]

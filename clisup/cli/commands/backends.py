@@ -1,22 +1,37 @@
-"""`clisup backends` and `clisup env`: the backends, and the environment of their processes."""
+"""Commands on the backends: the list, the environment of their processes, the checks of `doctor`, and a bug report."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from itertools import groupby
 
 import click
 
-from clisup.cli.completing import complete_backend
-from clisup.cli.options import json_option
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, plain
+from clisup.cli.failure import usage
+from clisup.cli.options import (
+    HelpGroup,
+    absolute,
+    complete_backend,
+    complete_session,
+    daemon_place_options,
+    json_option,
+    utf8,
+)
+from clisup.cli.views.terminal import Ink, plain, print_table, size
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
-from clisup.errors import EXIT_OK
+from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError, UsageError
 
-__all__ = ["backends", "env"]
+__all__ = ["backends", "debug", "doctor", "env"]
 
 _TITLES = {"kept": "Kept from the daemon's environment", "set": "Set on purpose", "dropped": "Dropped"}
+_COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 @click.command("backends")
@@ -47,7 +62,7 @@ def backends(name: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _row(b: dict[str, Any]) -> list[str]:
+def _row(b: JsonObject) -> list[str]:
     supported = f"{'yes' if b['supported'] else 'no'} ({b['supported_versions'] or 'any'})"
     return [b["name"], b["kind"], b.get("version") or "-", supported, b.get("path") or "-"]
 
@@ -82,3 +97,221 @@ def env(backend: str, as_json: bool) -> int:
             ["  LIST", "SOURCE", "DATE"], [["  " + stamp["list"], stamp["source"], stamp["date"]] for stamp in lists]
         )
     return EXIT_OK
+
+
+# -- doctor -------------------------------------------------------------------------------------------------------------
+
+
+@click.command("doctor")
+@click.argument("backend", required=False, shell_complete=complete_backend)
+@click.option("-C", "--cwd", metavar="DIRECTORY", type=click.Path(), callback=utf8("check the directory", "rename it"),
+              help="The directory that a session would work in.")  # fmt: skip
+@click.option("--config", metavar="FILE", type=click.Path(), help="The configuration file, if no daemon is running.")
+@click.option("--drift", metavar="BACKEND", help="List variables that BACKEND's CLI knows and the scrub lists lack.")
+@json_option("Print the findings as JSON.")
+def doctor(backend: str | None, cwd: str | None, config: str | None, drift: str | None, as_json: bool) -> int:
+    """Check the machine and the backends, and suggest a fix for each problem.
+
+    With BACKEND, check only that backend, which then must be installed. No check sends anything to a model. The running
+    daemon does the checks; without a daemon, this command does them.
+
+    Exit code 1 means that a check failed.
+
+    With --drift, this command reads the files of the installed CLI, with its own PATH and configuration. It lists the
+    environment names that no scrub list has, and marks the names that are new since the last check.
+
+    \b
+    Example:
+      clisup doctor
+      clisup doctor claude -C ~/project
+      clisup doctor --drift claude
+      clisup doctor --json | jq -r '.[] | select(.status != "ok") | .fix'
+    """
+    if drift is not None:
+        if backend is not None:
+            raise usage("cannot check a backend and list its drift at once", hint="clisup doctor --drift BACKEND")
+        return _show_drift(drift, config, as_json)
+    found = _findings(backend, _directory(cwd), config)
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale lacks letters
+        _print(found, Ink())
+    return EXIT_TURN_FAILED if any(finding["status"] == "fail" for finding in found) else EXIT_OK
+
+
+def _directory(given: str | None) -> str | None:
+    """Return the directory of a session, or None if the working directory no longer exists: other checks still run."""
+    try:
+        return absolute(given or ".", otherwise="-C DIRECTORY")
+    except UsageError as error:
+        if given is not None:
+            raise
+        print(f"clisup: {error.message}; the other checks run without it", file=sys.stderr)
+        return None
+
+
+def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[JsonObject]:
+    try:
+        with Client.connect(name="clisup-doctor") as client:
+            found: list[JsonObject] = client.call("backend/check", **given({"name": backend, "cwd": cwd}))
+            return found
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+    from clisup.daemon.ops.offline import Flags, examine
+
+    return examine(Flags(config=config), backend, cwd)
+
+
+def _print(found: list[JsonObject], ink: Ink) -> None:
+    width = max(len(finding["check"]) for finding in found)
+    for number, (backend, group) in enumerate(groupby(found, key=lambda finding: finding["backend"])):
+        rows: list[list[str]] = []
+        styles: list[str] = []
+        for finding in group:
+            rows.append([f"  {finding['status']:<4}", finding["check"].ljust(width), finding["detail"]])
+            rows += [["", "", f"-> {finding['fix']}"]] if finding["fix"] else []
+            styles += [_COLOURS[finding["status"]]] * (len(rows) - len(styles))
+        print(("\n" if number else "") + ink("bold", plain(backend or "Machine")))
+        print_table(None, rows, styles)
+    counts = [(word, sum(finding["status"] == word for finding in found)) for word in ("fail", "warn")]
+    print("\n" + (", ".join(f"{count} {word}" for word, count in counts if count) or "no problems"))
+
+
+# -- drift of names -----------------------------------------------------------------------------------------------------
+
+
+def _show_drift(backend: str, config: str | None, as_json: bool) -> int:
+    from clisup.daemon.ops.offline import Flags, find_name_drift
+
+    daemon, command = _daemon_view(backend)
+    if config is not None:
+        command = None  # not the daemon's configuration
+    elif (file := daemon.get("config_file")) and os.path.exists(file):
+        config = file
+    flags = Flags(config=config, state_dir=daemon.get("state_dir"))
+    found = find_name_drift(flags, backend, _Progress(), command)
+    if found["not_stored"]:
+        print(f"clisup: cannot save this check for the next one: {plain(found['not_stored'])}", file=sys.stderr)
+    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(_drift_lines(found, Ink())))
+    return EXIT_OK
+
+
+def _daemon_view(backend: str) -> tuple[JsonObject, list[str] | None]:
+    """Return the running daemon's own status and its command for the backend; nothing without a daemon."""
+    try:
+        with Client.connect(name="clisup-doctor") as client:
+            status = client.call("daemon/status")
+    except ClisupError:
+        return {}, None
+    commands = [
+        [row["path"], *row["command"][1:]] for row in status["backends"] if row["name"] == backend and row["path"]
+    ]
+    return status["daemon"], commands[0] if commands else None
+
+
+class _Progress:
+    """Progress of the reading on stderr: updated on a terminal, printed once elsewhere."""
+
+    def __init__(self) -> None:
+        self._reported = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            end = "\n" if done >= total else ""
+            print(f"\rreading {size(done)} of {size(total)}   ", end=end, file=sys.stderr, flush=True)
+        elif not self._reported:
+            self._reported = True
+            print(f"reading {size(total)}", file=sys.stderr, flush=True)
+
+
+def _drift_lines(found: JsonObject, ink: Ink) -> Iterator[str]:
+    read, counts, since = found["read"], found["counts"], found["since"]
+    cut = "" if read["complete"] else ink("yellow", " (incomplete: a limit was reached)")
+    yield ink("bold", plain(f"{found['backend']} {found['version']}")) + f"  {plain(found['path'])}"
+    yield f"read {read['files']} files, {size(read['bytes'])}{cut}"
+    checked = "; ".join(dict.fromkeys(f"{stamp['source']}, {stamp['date']}" for stamp in found["lists"]))
+    yield f"scrub lists checked with: {checked or 'unknown'}"
+    yield f"{counts['found']} names, {counts['unknown']} of them unknown to the lists: they are not inherited (unlisted)"
+    if since is None:
+        yield "this is the first check: from the next version on, new names are flagged"
+    else:
+        what = f"new since {since['version']}, checked {since['date']}"
+        yield from _names(what, found["new"], ink, "yellow")
+    yield from _names("named like a credential or an address", found["secret_like"], ink, "bold")
+    secret = set(found["secret_like"])
+    yield from _names("others", [name for name in found["unknown"] if name not in secret], ink, "bold")
+
+
+def _names(title: str, names: list[str], ink: Ink, style: str) -> Iterator[str]:
+    yield ""
+    yield ink(style, f"{title}: {len(names)}")
+    yield from textwrap.wrap("  ".join(map(plain, names)), 118, initial_indent="  ", subsequent_indent="  ")
+
+
+# -- a bug report -------------------------------------------------------------------------------------------------------
+
+
+@click.group("debug", cls=HelpGroup)
+def debug() -> None:
+    """Collect information for a bug report.
+
+    \b
+    Example:
+      clisup debug bundle
+    """
+
+
+@debug.command("bundle")
+@click.option(
+    "-o", "--output", metavar="FILE", help="The file to write (default: clisup-debug-DATE-TIME.tar.gz, here)."
+)
+@click.option("--session", "sessions", multiple=True, metavar="SESSION", shell_complete=complete_session,
+              help="Also include what is known of this session; may be repeated.")  # fmt: skip
+@click.option("--with-content", is_flag=True,
+              help="Include the prompts, answers and tools of these sessions, with known secrets replaced.")  # fmt: skip
+@daemon_place_options
+@json_option("Print a summary as JSON.")
+def bundle(
+    output: str | None,
+    sessions: tuple[str, ...],
+    with_content: bool,
+    config: str | None,
+    state_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Write one file to attach to a bug report.
+
+    It has versions, configuration, doctor, status, metrics, log and a list of the state directory. Secrets are replaced. Of
+    a session's events it has types, times and numbers, but no text. Look at it before you send it. No daemon is needed. An
+    existing file is never overwritten.
+
+    \b
+    Example:
+      clisup debug bundle
+      clisup debug bundle --session 3f2a -o report.tar.gz
+      tar -xzOf report.tar.gz --wildcards '*/README.txt'
+    """
+    from clisup.bundle import BundleRequest, collect
+
+    if with_content and not sessions:
+        raise click.UsageError("--with-content goes with --session", click.get_current_context())
+    path = absolute(output or f"clisup-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz", otherwise="-o with a whole path")
+    archive = collect(BundleRequest(sessions, with_content, config, state_dir), os.environ)
+    written = archive.write(path)
+    if as_json:
+        members = [member._asdict() for member in archive.members]
+        done = {"path": path, "bytes": written, "content": with_content, "members": members}
+        print(json.dumps(done, ensure_ascii=False))
+        return 0
+    print(f"wrote {plain(path)} ({size(written)}), which only you can read:")
+    for member in archive.members:
+        print(f"  {size(member.bytes):>10}  {plain(member.name)}{'  (cut: it was too long)' if member.cut else ''}")
+    content = (
+        "it HAS prompts, answers and tool outputs of these sessions"
+        if with_content
+        else "it has no prompt and no answer"
+    )
+    print(f"known secrets are replaced; {content}. Look at it before you send it.")
+    return 0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clisup.cli.failure import usage
-from clisup.cli.options import CommandGroup, config_option, json_option
+from clisup.cli.options import HelpGroup, config_option, json_option
 from clisup.cli.views.terminal import plain
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.config.keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["config"]
 
 
-@click.group("config", cls=CommandGroup, invoke_without_command=True)
-@click.pass_context
-def config(ctx: click.Context) -> None:
+@click.group("config", cls=HelpGroup)
+def config() -> None:
     """Check the configuration, show its values, print its schema.
 
     \b
@@ -31,8 +31,6 @@ def config(ctx: click.Context) -> None:
       clisup config check
       clisup config show --origin daemon
     """
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @config.command("check")
@@ -63,7 +61,7 @@ def check(config: str | None, as_json: bool) -> int:
     return EXIT_CONFIGURATION if found.problems else EXIT_OK
 
 
-def _problem(file: str, problem: dict[str, Any]) -> Iterator[str]:
+def _problem(file: str, problem: JsonObject) -> Iterator[str]:
     place = f"{file}:{problem['line']}" if "line" in problem else file
     key = f"{problem['key']} " if str(problem["message"]).startswith("is ") else ""
     yield f"{place}: {key}{problem['message']}"
@@ -132,7 +130,6 @@ def _line(value: Value, file: str | None) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
@@ -141,7 +138,7 @@ def _toml(value: Any) -> str:
     return json.dumps(int(value) if whole else value, ensure_ascii=False)
 
 
-def _as_json(shown: Shown, chosen: list[Value], running: dict[str, Any]) -> dict[str, Any]:
+def _as_json(shown: Shown, chosen: list[Value], running: JsonObject) -> JsonObject:
     values = [
         {
             "key": value.key,
@@ -157,7 +154,7 @@ def _as_json(shown: Shown, chosen: list[Value], running: dict[str, Any]) -> dict
 # -- the running daemon -------------------------------------------------------------------------------------------------
 
 
-def _running(shown: Shown) -> dict[str, Any]:
+def _running(shown: Shown) -> JsonObject:
     """Ask the daemon at the socket: is it `running`, which `file` does it read, which keys `differ`, or why it `refuses`."""
     try:
         with Client.connect(shown.socket, name="clisup-config") as client:
@@ -175,7 +172,7 @@ def _way(keys: list[str]) -> str:
     return "clisup stop, then clisup serve" if waits else "clisup daemon reload"
 
 
-def _daemon_words(shown: Shown, running: dict[str, Any]) -> str:
+def _daemon_words(shown: Shown, running: JsonObject) -> str:
     if not running["running"]:
         return f"no daemon runs at {shown.socket}"
     if "refuses" in running:

@@ -7,16 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.lookup import find_session
-from clisup.cli.options import CommandGroup, config_option, json_option
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, clip, plain
-from clisup.client.raw import RawClient
+from clisup.cli.options import HelpGroup, complete_session, config_option, json_option
+from clisup.cli.views.terminal import Ink, clip, plain, print_table
+from clisup.client.options import given
+from clisup.client.raw import JsonObject, RawClient
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError, WorldError
 
@@ -199,7 +197,7 @@ def metrics(openmetrics: bool, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _families(text: str) -> list[dict[str, Any]]:
+def _families(text: str) -> list[JsonObject]:
     from prometheus_client.parser import text_string_to_metric_families
 
     return [
@@ -216,9 +214,8 @@ def _families(text: str) -> list[dict[str, Any]]:
 # -- reload, restart and log --------------------------------------------------------------------------------------------
 
 
-@click.group("daemon", cls=CommandGroup, invoke_without_command=True)
-@click.pass_context
-def daemon(ctx: click.Context) -> None:
+@click.group("daemon", cls=HelpGroup)
+def daemon() -> None:
     """Show the daemon's log, reload its configuration, or restart it in place.
 
     To start and to stop the daemon: clisup serve, clisup stop.
@@ -228,8 +225,6 @@ def daemon(ctx: click.Context) -> None:
       clisup daemon reload
       clisup daemon restart
     """
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @daemon.command("reload")
@@ -258,7 +253,7 @@ def reload(dry_run: bool, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _print_changes(file: str, changed: list[dict[str, Any]], dry_run: bool) -> None:
+def _print_changes(file: str, changed: list[JsonObject], dry_run: bool) -> None:
     from clisup.config.keys import EFFECTS
 
     if not changed:
@@ -333,15 +328,15 @@ def log(lines: int, session: str | None, as_json: bool) -> int:
       clisup daemon log --session 3f2a --json | jq -r .event
     """
     with Client.connect(name="clisup-daemon-log") as client:
-        about = {"session_id": find_session(client, session)} if session else {}
-        found = client.call("daemon/log", limit=lines, **about)
+        session_id = find_session(client, session) if session else None
+        found = client.call("daemon/log", limit=lines, **given({"session_id": session_id}))
     ink = Ink()
     for line in found["lines"]:
         print(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line, ink))
     return EXIT_OK
 
 
-def _log_line(line: dict[str, Any], ink: Ink) -> str:
+def _log_line(line: JsonObject, ink: Ink) -> str:
     when = datetime.fromisoformat(line.pop("timestamp")).astimezone()
     level, event = str(line.pop("level")), str(line.pop("event"))
     fields = " ".join(f"{name}={value}" for name, value in line.items())

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from clisup.cli.lookup import stored
 from clisup.client.sync import Client
 from clisup.errors import ClisupError, WorldError
 
@@ -170,9 +171,9 @@ class _Stage:
     def _check(self) -> bool:
         with self._client() as client:
             session = client.call("session/list", limit=1)["sessions"][0]["session_id"]
-            events = list(_events(client, session))
+            events = list(stored(client, session))
         chunks = [event["text"] for event in events if event["type"] == "content_delta"]
-        seqs = [event["seq"] for event in events]
+        seqs = [event.get("seq") for event in events]
         adopted = sum(event.get("code") == "adopted" for event in events)
         holes = seqs != list(range(1, len(seqs) + 1))
         exact = len(chunks) == CHUNKS == len(set(chunks))
@@ -186,13 +187,3 @@ class _Stage:
     def _client(self) -> Iterator[Client]:
         with Client.connect(self._socket, name="clisup-demo") as client:
             yield client
-
-
-def _events(client: Client, session: str) -> Iterator[dict[str, object]]:
-    after = 0
-    while True:
-        page = client.call("session/events", session_id=session, after_seq=after, limit=1000)
-        yield from page["events"]
-        after = page["next_seq"] - 1
-        if page["eof"]:
-            return

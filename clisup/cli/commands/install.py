@@ -99,7 +99,6 @@ def _is_system(as_user: bool, system: bool, for_user: str | None) -> bool:
 
 
 def _carry_out(plan: InstallPlan, *, dry_run: bool, as_json: bool) -> int:
-    """Carry out the plan, unless this is a dry run, and print its steps."""
     if not dry_run:
         plan.carry_out()
     if as_json:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
-from clisup.cli.lookup import find_session
-from clisup.cli.options import json_option, utf8
+from clisup.cli.lookup import find_session, stored, stored_of_all
+from clisup.cli.options import complete_session, json_option, utf8
 from clisup.cli.turn import json_line, print_line
-from clisup.cli.views.event_pages import stored, stored_of_all
-from clisup.cli.views.events import event_line
+from clisup.cli.views.events import Event, event_line
 from clisup.cli.views.terminal import Ink, plain
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower
 from clisup.errors import EXIT_OK, ClisupError
 
@@ -30,7 +28,6 @@ SHORT_ID = 8
 # One frame of the CLI can give several events. Events of these types have a line of their own.
 _ONE_A_LINE = ("stderr", "unparsed")
 _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
-_Event = dict[str, Any]
 
 
 @click.command("logs")
@@ -80,7 +77,7 @@ def logs(
         if follow and lines is None:
             _follow(client, wanted, None if new else 0, name, printer, look)
             return EXIT_OK
-        events = stored_of_all(client, look["raw"]) if everything else stored(client, wanted, look["raw"])
+        events = stored_of_all(client, raw=look["raw"]) if everything else stored(client, wanted, raw=look["raw"])
         seqs = printer.print_last(lines, events)
         if follow:
             _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
@@ -108,7 +105,7 @@ def _follow(
     look: dict[str, bool],
 ) -> None:
     ink = Ink(sys.stderr)
-    options: dict[str, Any] = {"raw": look["raw"], "deltas": not look["no_deltas"]} | ({"name": name} if name else {})
+    options: JsonObject = {"raw": look["raw"], "deltas": not look["no_deltas"]} | ({"name": name} if name else {})
     events = client.follow(
         wanted,
         after,
@@ -125,7 +122,7 @@ def _follow(
 
 def _print_and_ack(events: Follower, printer: _Printer) -> None:
     """Print events, and acknowledge them after `ACK_EVERY` or as soon as no more are buffered."""
-    printed: dict[str, _Event] = {}
+    printed: dict[str, Event] = {}
     count = 0
     try:
         for event in events:
@@ -141,7 +138,7 @@ def _print_and_ack(events: Follower, printer: _Printer) -> None:
         raise
 
 
-def _ack(events: Follower, printed: dict[str, _Event]) -> None:
+def _ack(events: Follower, printed: dict[str, Event]) -> None:
     for event in printed.values():
         events.ack(event)
     printed.clear()
@@ -155,11 +152,11 @@ class _Printer:
         self._ink = Ink()
         self._before: dict[str, str] = {}
 
-    def print_all(self, events: Iterable[_Event]) -> None:
+    def print_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self.print(event)
 
-    def print_last(self, count: int | None, events: Iterable[_Event]) -> dict[str, int]:
+    def print_last(self, count: int | None, events: Iterable[Event]) -> dict[str, int]:
         """Print the last `count` lines, or all. Return the last seq of each session, printed or not."""
         seqs: dict[str, int] = {}
         if count is None:
@@ -169,18 +166,17 @@ class _Printer:
             print_line(line)
         return seqs
 
-    def _lines(self, events: Iterable[_Event], seqs: dict[str, int]) -> Iterator[str]:
+    def _lines(self, events: Iterable[Event], seqs: dict[str, int]) -> Iterator[str]:
         for event in events:
             seqs[event["session_id"]] = int(event.get("seq") or event["to_seq"])
             if (line := self._line(event)) is not None:
                 yield line
 
-    def print(self, event: _Event) -> None:
+    def print(self, event: Event) -> None:
         if (line := self._line(event)) is not None:
             print_line(line)
 
-    def _line(self, event: _Event) -> str | None:
-        """Return the line of an event, or None for a hidden one."""
+    def _line(self, event: Event) -> str | None:
         if self._no_deltas and event["type"] == "content_delta":
             return None
         if self._json:
@@ -190,7 +186,7 @@ class _Printer:
             return None
         return (self._ink("dim", f"{event['session_id'][:SHORT_ID]}  ") if self._prefix else "") + line
 
-    def _native(self, event: _Event) -> str | None:
+    def _native(self, event: Event) -> str | None:
         """Return the CLI's line once, or None for an event of the daemon."""
         native, session_id = event.get("native"), event["session_id"]
         if not native or (native == self._before.get(session_id) and event["type"] not in _ONE_A_LINE):
@@ -198,7 +194,7 @@ class _Printer:
         self._before[session_id] = native
         return plain(native) if sys.stdout.isatty() else str(native)
 
-    def _coloured(self, event: _Event) -> str:
+    def _coloured(self, event: Event) -> str:
         line = event_line(event)
         if event["type"] == "content_delta":
             return self._ink("dim", line)

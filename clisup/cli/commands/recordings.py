@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from clisup.cli.failure import usage
 from clisup.cli.options import daemon_place_options, json_option, session_argument
 from clisup.cli.views.events import words
 from clisup.cli.views.terminal import Ink, clip, plain, size
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
@@ -141,7 +142,7 @@ def _in_words(step: ReplayedStep, ink: Ink) -> str:
     at = "-" if step.at is None else f"+{step.at:.3f}"
     if step.event is None:
         return ink("dim", f"{at:>10}  {'(to stdin)':<18}  {clip(step.line, 200)}")
-    event: dict[str, Any] = step.event
+    event: JsonObject = step.event
     line = f"{at:>10}  {clip(str(event['type']), 20):<18}  {words(event)}".rstrip()
     if event["type"] == "content_delta":
         return ink("dim", line)

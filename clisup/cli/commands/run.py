@@ -8,17 +8,30 @@ import select
 import stat
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_backend, complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
-from clisup.cli.options import MAX_COUNT, MAX_USD, absolute, in_utf8, json_option, labels_of, limit, utf8
+from clisup.cli.options import (
+    MAX_COUNT,
+    MAX_USD,
+    absolute,
+    complete_backend,
+    complete_session,
+    in_utf8,
+    json_option,
+    labels_of,
+    limit,
+    utf8,
+)
 from clisup.cli.turn import PromptedTurn
 from clisup.cli.views.answer import Screen
 from clisup.client.images import image_block
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
@@ -29,8 +42,26 @@ _UNCERTAIN = ("daemon_not_running", "overloaded")
 """Kinds of errors after which the daemon may have accepted the prompt."""
 
 _RECODE = "convert it, or send it on stdin (-), where each wrong byte becomes U+FFFD"
-_FIXED = ("live", "model", "permission_mode", "system_prompt_file", "mcp_config", "labels", "directory", "budget_usd",
-          "budget_tokens")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSession:
+    """Options of a new session, as the command line has them. All but `backend` are fixed when the session is opened."""
+
+    backend: str | None
+    directory: str | None
+    live: bool
+    model: str | None
+    permission_mode: str | None
+    system_prompt_file: str | None
+    mcp_config: str | None
+    labels: tuple[str, ...]
+    budget_usd: float | None
+    budget_tokens: int | None
+
+    def given(self) -> list[str]:
+        """Return the names of the fixed options that were given, sorted."""
+        return sorted(name for name, value in vars(self).items() if value and name != "backend")
 
 
 @click.command("run")
@@ -95,7 +126,7 @@ def run(
     blocks = _with_images(_prompt_text(prompt), images)
     output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
     with Client.connect(name="clisup-run") as client:
-        session_id = _session(client, session, options)
+        session_id = _session(client, session, NewSession(**options))
         about = client.call("session/get", session_id=session_id)
         path = client.path
     turn = PromptedTurn(path, session_id, about["backend"], blocks, Screen(), expand=expand, refuse_limited=refuse_limited,
@@ -158,22 +189,21 @@ def _image(path: str) -> dict[str, str]:
         raise usage(f"cannot send {path}, because models do not accept this kind of file", hint=error.hint) from None
 
 
-def _session(client: Client, wanted: str | None, options: dict[str, Any]) -> str:
+def _session(client: Client, wanted: str | None, options: NewSession) -> str:
     """Return the id of the session for the prompt, and open it if it is new."""
     if wanted is None:
         return _open(client, options)
-    if len(wanted) == _UUID_LENGTH and options["backend"] and not _exists(client, wanted):
+    if len(wanted) == _UUID_LENGTH and options.backend and not _exists(client, wanted):
         return _open(client, options, session_id=wanted.lower())
     session_id = find_session(client, wanted)
-    given = [name for name in _FIXED if options[name]]
-    if given:
+    if given := options.given():
         raise usage(
-            f"cannot set {', '.join(sorted(given))} of session {wanted}, because it is fixed when a session is opened",
+            f"cannot set {', '.join(given)} of session {wanted}, because it is fixed when a session is opened",
             hint="leave it out, or open a new session without --session; `clisup set` changes model, permission mode and budget",
         )
     backend = client.call("session/get", session_id=session_id)["backend"]
-    if options["backend"] not in (None, backend):
-        raise usage(f"cannot use backend {options['backend']} in session {wanted}, because it belongs to {backend}")
+    if options.backend not in (None, backend):
+        raise usage(f"cannot use backend {options.backend} in session {wanted}, because it belongs to {backend}")
     return session_id
 
 
@@ -193,23 +223,23 @@ def _exists(client: Client, session_id: str) -> bool:
     return True
 
 
-def _open(client: Client, options: dict[str, Any], **fixed: str) -> str:
-    if not options["backend"]:
+def _open(client: Client, options: NewSession, **fixed: str) -> str:
+    if not options.backend:
         names = client.server.get("backends") or ["claude"]
         raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
     params = {
-        "backend": options["backend"],
-        "cwd": _directory(options["directory"]),
-        "mode": "live" if options["live"] else None,
-        "model": options["model"],
-        "permission_mode": options["permission_mode"],
-        "system_prompt": _text_file(options["system_prompt_file"]),
-        "mcp_config": _json_file(options["mcp_config"], '{"mcpServers": {...}}'),
-        "labels": labels_of(options["labels"]),
+        "backend": options.backend,
+        "cwd": _directory(options.directory),
+        "mode": "live" if options.live else None,
+        "model": options.model,
+        "permission_mode": options.permission_mode,
+        "system_prompt": _text_file(options.system_prompt_file),
+        "mcp_config": _json_file(options.mcp_config, '{"mcpServers": {...}}'),
+        "labels": labels_of(options.labels),
         "budget": _budget(options),
         **fixed,
     }
-    opened = client.call("session/new", **{name: value for name, value in params.items() if value is not None})
+    opened = client.call("session/new", **given(params))
     return str(opened["session_id"])
 
 
@@ -218,9 +248,8 @@ def _directory(given: str | None) -> str:
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 
-def _budget(options: dict[str, Any]) -> dict[str, float] | None:
-    limits = {name: options[f"budget_{name}"] for name in ("usd", "tokens")}
-    return {name: value for name, value in limits.items() if value is not None} or None
+def _budget(options: NewSession) -> dict[str, float] | None:
+    return given({"usd": options.budget_usd, "tokens": options.budget_tokens}) or None
 
 
 def _text_file(path: str | None) -> str | None:
@@ -233,7 +262,7 @@ def _text_file(path: str | None) -> str | None:
         raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
 
 
-def _json_file(path: str | None, hint: str) -> dict[str, Any] | None:
+def _json_file(path: str | None, hint: str) -> JsonObject | None:
     text = _text_file(path)
     if text is None:
         return None

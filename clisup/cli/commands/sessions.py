@@ -1,4 +1,4 @@
-"""Commands on sessions and their turns: sessions, close, delete, fork, set, context, interrupt, steer."""
+"""Commands on sessions and their turns: sessions, close, delete, gc, fork, set, context, interrupt, steer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_SECONDS,
     MAX_USD,
+    complete_session,
     json_option,
     labels_of,
     limit,
@@ -23,17 +23,19 @@ from clisup.cli.options import (
     utf8,
 )
 from clisup.cli.status.columns import failed, outcome, short_ids
-from clisup.cli.status.why import budget_words
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import cost, duration
+from clisup.cli.status.command import budget_words
+from clisup.cli.views.terminal import cost, duration, plain, print_table, size
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
-__all__ = ["close", "context", "delete", "fork", "interrupt", "sessions", "set_", "steer"]
+__all__ = ["close", "context", "delete", "fork", "gc", "interrupt", "sessions", "set_", "steer"]
 
 _HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
 _LIMITS = ("usd", "tokens", "turns", "wall_s")
+_AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
 
 
@@ -66,8 +68,7 @@ def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
     return code
 
 
-def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows and the exit code."""
+def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[JsonObject], int]:
     try:
         with Client.connect(name="clisup-sessions") as client:
             return list(all_sessions(client, state=state, labels=labels)), EXIT_OK
@@ -80,7 +81,7 @@ def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[dict[str,
         return rows, error.exit_code
 
 
-def _row(s: dict[str, Any], short: str) -> list[str]:
+def _row(s: JsonObject, short: str) -> list[str]:
     labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
     numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
     return [short, s["backend"], s.get("model") or "-", s["state"], outcome(s), *numbers, labels or "-", s["cwd"]]
@@ -159,8 +160,7 @@ def fork(session: str, at_turn: str | None) -> int:
       clisup run --session "$(clisup fork 3f2a --at-turn t2)" "Try it another way."
     """
     with Client.connect(name="clisup-fork") as client:
-        wanted = {} if at_turn is None else {"at_turn": at_turn}
-        answer = client.call("session/fork", session_id=find_session(client, session), **wanted)
+        answer = client.call("session/fork", session_id=find_session(client, session), **given({"at_turn": at_turn}))
     print(answer["session_id"])
     return EXIT_OK
 
@@ -191,17 +191,17 @@ def set_(session: str, no_budget: bool, **wanted: Any) -> int:
       clisup set 3f2a --budget-usd 5
     """
     # The mode comes first: a backend may refuse the mode, but not the model.
-    given = {name: value for name in ("permission_mode", "model") if (value := wanted[name]) is not None}
-    limits = {name: value for name in _LIMITS if (value := wanted[f"budget_{name}"]) is not None}
-    if not given and not limits and not no_budget:
+    settings = given({name: wanted[name] for name in ("permission_mode", "model")})
+    limits = given({name: wanted[f"budget_{name}"] for name in _LIMITS})
+    if not settings and not limits and not no_budget:
         raise usage("cannot set nothing", hint="give --model, --permission-mode or a --budget-... option")
     if limits and no_budget:
         raise usage("cannot both set and remove limits", hint="leave out --no-budget")
-    if (empty := next((name for name, value in given.items() if not value), None)) is not None:
+    if (empty := next((name for name, value in settings.items() if not value), None)) is not None:
         raise usage(f"cannot set an empty {empty.replace('_', ' ')}", hint="leave the option out to keep the value")
     with Client.connect(name="clisup-set") as client:
         session_id = find_session(client, session)
-        for name, value in given.items():
+        for name, value in settings.items():
             answer = client.call(f"session/set_{name}", session_id=session_id, **{name: value})
             print(f"{name.replace('_', ' ')} {value}: {_APPLIED[answer['applied']]}")
         if limits or no_budget:
@@ -259,9 +259,8 @@ def interrupt(session: str, turn: str | None, kill: bool) -> int:
     """
     with Client.connect(name="clisup-interrupt") as client:
         session_id = find_session(client, session)
-        params = {"turn_id": turn} if turn else {}
-        mode = "kill" if kill else "graceful"
-        done = client.call("session/interrupt", session_id=session_id, mode=mode, **params)
+        params = given({"turn_id": turn or None, "mode": "kill" if kill else "graceful"})
+        done = client.call("session/interrupt", session_id=session_id, **params)
     print(f"turn {done['turn_id']}: {done['outcome'].replace('_', ' ')}")
     return EXIT_OK
 
@@ -287,3 +286,68 @@ def steer(session: str, prompt: str) -> int:
     if accepted["delivery"] != "steered":
         print("no turn was running: the prompt has a turn of its own", file=sys.stderr)
     return EXIT_OK
+
+
+# -- gc -----------------------------------------------------------------------------------------------------------------
+
+
+def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Return the seconds of an age such as `7d`."""
+    number, unit = value[:-1], value[-1:]
+    if value == "0":
+        return 0.0
+    if unit in _AGE_UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
+        seconds = float(number) * _AGE_UNITS[unit]
+        if seconds <= MAX_SECONDS:
+            return seconds
+    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
+
+
+@click.command("gc")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--older-than", callback=_age, default="7d", metavar="AGE", show_default=True,
+              help="Remove sessions that were closed at least AGE ago; 0 for all closed ones.")  # fmt: skip
+@json_option("Print the answer of daemon/gc as JSON.")
+def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
+    """Remove closed sessions and leftovers, and report the disk space freed.
+
+    This removes closed sessions, events beyond retention, leftovers of a crash (half-written files, run directories without
+    a run, secrets of closed sessions, deleted sessions, dead sockets) and empty cgroups. It never touches a session that
+    works, waits or rests, a session that cannot be read, or the CLIs' own transcripts.
+
+    The daemon does the work if it is running; else this command does, under the lock of the state directory.
+
+    \b
+    Example:
+      clisup gc --dry-run
+      clisup gc --older-than 30d
+      clisup gc --older-than 0 --json | jq .bytes
+    """
+    try:
+        with Client.connect(name="clisup-gc") as client:
+            done = client.call("daemon/gc", dry_run=dry_run, older_than_s=older_than)
+    except ClisupError as error:
+        if error.kind != "daemon_not_running":
+            raise
+        from clisup.daemon.ops.cleanup_offline import clean_up_offline
+
+        done = clean_up_offline(dry_run=dry_run, older_than_s=older_than)
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+    else:
+        _print(done)
+    for failure in done["failed"]:
+        print(plain(f"clisup: cannot remove {failure['path']}: {failure['error']}"), file=sys.stderr)
+    return EXIT_TURN_FAILED if done["failed"] else EXIT_OK
+
+
+def _print(done: JsonObject) -> None:
+    rows = [[i["kind"], size(i["bytes"]), i["reason"], i["path"]] for i in done["items"]]
+    if not rows:
+        print("Nothing to remove.")
+        return
+    print_table(["KIND", "SIZE", "WHY", "PATH"], rows)
+    verb = "would remove" if done["dry_run"] else "removed"
+    items = "1 item" if len(rows) == 1 else f"{len(rows)} items"
+    more = f"; {done['more']} more were found: repeat the command" if done["more"] else ""
+    print(f"\n{verb} {items}, {size(done['bytes'])}{more}")

@@ -8,17 +8,15 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.failure import TurnEnded, usage
-from clisup.cli.lookup import find_session
-from clisup.cli.options import json_option, turn_id
+from clisup.cli.lookup import find_session, stored
+from clisup.cli.options import complete_session, json_option, turn_id
 from clisup.cli.status.columns import short_ids
 from clisup.cli.turn import exit_code_of_turn
-from clisup.cli.views.events import words
+from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import plain
 from clisup.client.sync import Client, Follower, RepeatingClient
 from clisup.errors import EXIT_OK, EXIT_TIMED_OUT, ClisupError, UsageError
@@ -28,8 +26,7 @@ __all__ = ["wait"]
 MAX_SESSIONS = 256
 """Each session takes a connection and a thread."""
 
-_PAGE = 1000
-_Event = dict[str, Any]
+_ENDS = ["turn_completed"]
 
 
 @click.command("wait")
@@ -81,17 +78,17 @@ class _Wait:
     session_id: str
     turns: list[str]
     after_seq: int
-    found: list[_Event]
+    found: list[Event]
 
-    def run(self, into: queue.Queue[tuple[str, list[_Event] | ClisupError]]) -> None:
+    def run(self, into: queue.Queue[tuple[str, list[Event] | ClisupError]]) -> None:
         try:
             into.put((self.session_id, self.found if not self.turns else self._follow()))
         except ClisupError as error:
             into.put((self.session_id, error))
 
-    def _follow(self) -> list[_Event]:
-        ends: dict[str, _Event] = {}
-        wanted = {"types": ["turn_completed"], "deltas": False}
+    def _follow(self) -> list[Event]:
+        ends: dict[str, Event] = {}
+        wanted = {"types": _ENDS, "deltas": False}
         with Follower(self.path, self.session_id, self.after_seq, options=wanted) as events:
             for event in events:
                 if event["type"] == "gap":
@@ -122,14 +119,12 @@ def _begin(client: Client, session_id: str, turn: str | None) -> _Wait:
     return begun
 
 
-def _last_end(client: Client, session_id: str, turn: str | None) -> _Event:
+def _last_end(client: Client, session_id: str, turn: str | None) -> Event:
     """Return the end of the named turn, or of the last one. A session without turns has no outcome."""
-    found = None
-    for event in _stored_ends(client, session_id):
-        if turn is None or event["turn_id"] == turn:
-            found = event
-    if found is not None:
-        return found
+    with RepeatingClient(client.path, name="clisup-wait") as own:
+        ends = [event for event in stored(own, session_id, types=_ENDS) if event["type"] in _ENDS]
+    if found := [event for event in ends if turn in (None, event["turn_id"])]:
+        return found[-1]
     if turn is None:
         return {"session_id": session_id, "type": "turn_completed", "turn_id": None, "outcome": None}
     raise UsageError(
@@ -139,21 +134,9 @@ def _last_end(client: Client, session_id: str, turn: str | None) -> _Event:
     )
 
 
-def _stored_ends(client: Client, session_id: str) -> Iterator[_Event]:
-    after_seq = 0
-    with RepeatingClient(client.path, name="clisup-wait") as own:
-        while True:
-            asked = {"session_id": session_id, "after_seq": after_seq, "types": ["turn_completed"], "limit": _PAGE}
-            page = own.call("session/events", **asked)
-            yield from page["events"]
-            if page["eof"]:
-                return
-            after_seq = page["next_seq"] - 1
-
-
-def _ends(waits: list[_Wait], until: float | None, timeout: float | None) -> Iterator[tuple[str, list[_Event]]]:
+def _ends(waits: list[_Wait], until: float | None, timeout: float | None) -> Iterator[tuple[str, list[Event]]]:
     """Yield the ends of each session, in the order of their ends. Raises `TurnEnded` (124) after `until`."""
-    ready: queue.Queue[tuple[str, list[_Event] | ClisupError]] = queue.Queue()
+    ready: queue.Queue[tuple[str, list[Event] | ClisupError]] = queue.Queue()
     for one in waits:
         threading.Thread(target=one.run, args=(ready,), daemon=True).start()
     for left in range(len(waits), 0, -1):
@@ -171,7 +154,7 @@ def _ends(waits: list[_Wait], until: float | None, timeout: float | None) -> Ite
         yield session_id, found
 
 
-def _line(short: str, event: _Event) -> str:
+def _line(short: str, event: Event) -> str:
     if event["outcome"] is None:
         return f"{short}  -  there was no turn"
     return plain(f"{short}  {event['turn_id']}  {words(event)}")

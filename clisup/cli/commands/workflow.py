@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clisup.cli.options import CommandGroup, json_option
-from clisup.cli.views.tables import print_table
-from clisup.cli.views.terminal import Ink, clip, cost, count, duration, plain
+from clisup.cli.options import HelpGroup, json_option
+from clisup.cli.views.terminal import Ink, clip, cost, duration, plain, print_table, tokens
+from clisup.client.raw import JsonObject
 
 if TYPE_CHECKING:
     from clisup.llm.workflow.trace import Progress
@@ -28,9 +28,8 @@ _STATES = {
 _NEXT = "run the program again with the same trace: it resumes there"
 
 
-@click.group("workflow", cls=CommandGroup, invoke_without_command=True)
-@click.pass_context
-def workflow(ctx: click.Context) -> None:
+@click.group("workflow", cls=HelpGroup)
+def workflow() -> None:
     """Show workflows of the model layer.
 
     A program runs a workflow (clisup.llm: Loop, ThinkPlanDoReflect) and writes a trace. After a crash, the program resumes
@@ -40,8 +39,6 @@ def workflow(ctx: click.Context) -> None:
     Example:
       clisup workflow show research.jsonl
     """
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @workflow.command("show")
@@ -93,7 +90,7 @@ def _steps(progress: Progress) -> list[str]:
     return [step.step for step in progress.steps]
 
 
-def _stages(progress: Progress) -> list[dict[str, Any]]:
+def _stages(progress: Progress) -> list[JsonObject]:
     stages = []
     for entry in progress.in_order():
         stage = entry.model_dump(mode="json", exclude={"messages"})
@@ -102,7 +99,7 @@ def _stages(progress: Progress) -> list[dict[str, Any]]:
     return stages
 
 
-def _row(stage: dict[str, Any]) -> list[str]:
+def _row(stage: JsonObject) -> list[str]:
     spent = stage.get("spent")
     result = stage["error"]["message"] if "error" in stage else _text(stage.get("result", ""))
     return [
@@ -115,15 +112,13 @@ def _row(stage: dict[str, Any]) -> list[str]:
     ]
 
 
-def _spent(spent: dict[str, Any]) -> list[str]:
+def _spent(spent: JsonObject) -> list[str]:
     """Return duration, tokens and cost; a `?` marks a sum with unknown parts."""
-    usage = spent["usage"]
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-    known = [usage[name] for name in names if usage[name] is not None]
+    used = tokens(spent["usage"]).removeprefix("-")
     sign = "~" if spent["cost_source"] == "estimated" else ""
     return [
         duration(spent["wall_s"]),
-        (count(sum(known)) if known else "") + "?" * bool(spent["unknown_tokens"]),
+        used + "?" * bool(spent["unknown_tokens"]),
         (sign + cost(spent["cost_usd"]) if spent["cost_usd"] is not None else "") + "?" * bool(spent["unknown_usd"]),
     ]
 
@@ -132,7 +127,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _as_json(file: str, progress: Progress, state: str) -> dict[str, Any]:
+def _as_json(file: str, progress: Progress, state: str) -> JsonObject:
     started, spent = progress.started, progress.spent
     return {
         "file": file,

@@ -10,11 +10,9 @@ from clisup.cli.views.terminal import cost, count, duration, size, table, tokens
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from clisup.cli.views.terminal import Ink
-
-    _Row = dict[str, Any]
+    from clisup.client.raw import JsonObject
 
 __all__ = [
     "COLUMNS",
@@ -33,26 +31,25 @@ __all__ = [
 GAP = 2  # spaces between two columns
 
 
-def _phase(s: _Row) -> str:
+def _phase(s: JsonObject) -> str:
     """Return the phase of the turn, as `approval (2)` with two pending approvals."""
     phase = s.get("phase") or "-"
     return f"{phase} ({s['approvals']})" if s.get("approvals") else phase
 
 
-def _timer(s: _Row) -> str:
+def _timer(s: JsonObject) -> str:
     timer = s.get("next_timer")
     return f"{timer['phase']} in {duration(max(timer['fires_in_s'], 0))}" if timer else "-"
 
 
-def _last(s: _Row) -> str:
-    """Return the type and the age of the newest event."""
+def _last(s: JsonObject) -> str:
     last = s.get("last_event")
     if not last:
         return "-"
     return f"{last['type']}, {duration(max(last['age_s'], 0))} ago" if "age_s" in last else str(last["type"])
 
 
-def outcome(s: _Row) -> str:
+def outcome(s: JsonObject) -> str:
     """Return the outcome of the last turn, as `failed: authentication`, or `-` while the next turn runs."""
     last = s.get("last_turn")
     if not last or s.get("turn_id"):
@@ -61,13 +58,13 @@ def outcome(s: _Row) -> str:
     return f"{last['outcome']}: {kind}" if kind else str(last["outcome"])
 
 
-def failed(s: _Row) -> bool:
+def failed(s: JsonObject) -> bool:
     """Tell whether the session rests after a turn that failed or that the watchdog ended."""
     return outcome(s).startswith(("failed", "timed_out"))
 
 
 # fmt: off
-COLUMNS: dict[str, Callable[[_Row], str]] = {
+COLUMNS: dict[str, Callable[[JsonObject], str]] = {
     "SESSION":    lambda s: str(s["session_id"]),
     "BACKEND":    lambda s: str(s["backend"]),
     "STATE":      lambda s: str(s["state"]),
@@ -129,13 +126,13 @@ def chosen(fields: str) -> list[str]:
     )
 
 
-def session_rows(sessions: Sequence[_Row], names: Sequence[str]) -> list[list[str]]:
+def session_rows(sessions: Sequence[JsonObject], names: Sequence[str]) -> list[list[str]]:
     """Return the cells of these columns for every session; an empty cell is `-`."""
     short = short_ids([s["session_id"] for s in sessions])
     return [[short[s["session_id"]] if n == "SESSION" else COLUMNS[n](s) for n in names] for s in sessions]
 
 
-def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]]:
+def fitting(sessions: Sequence[JsonObject], width: int | None) -> tuple[str, list[str]]:
     """Return the default table with the columns that fit into `width` (None: all), and the names of the others."""
     names, gone = list(DEFAULT), []
     cells = session_rows(sessions, names)
@@ -149,7 +146,7 @@ def fitting(sessions: Sequence[_Row], width: int | None) -> tuple[str, list[str]
     return table(names, [[row[at] for at in kept] for row in cells]), gone
 
 
-def tinted(text: str, sessions: Sequence[_Row], ink: Ink) -> str:
+def tinted(text: str, sessions: Sequence[JsonObject], ink: Ink) -> str:
     """Return the table of these sessions with a bold head. Rows of sessions whose last turn failed are red."""
     head, *rows = text.split("\n")
     return "\n".join(
@@ -157,7 +154,7 @@ def tinted(text: str, sessions: Sequence[_Row], ink: Ink) -> str:
     )
 
 
-def limited_accounts(status: dict[str, Any]) -> list[dict[str, Any]]:
+def limited_accounts(status: JsonObject) -> list[JsonObject]:
     """Return the accounts that are near or at their limit, or that hold turns."""
     return [a for a in status.get("accounts") or () if a["state"] in ("limited", "warned") or a["waiting"]]
 

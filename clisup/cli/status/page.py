@@ -16,7 +16,7 @@ from clisup.errors import EXIT_NOT_RUNNING, EXIT_OK, ClisupError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from clisup.client.raw import JsonObject
 
 __all__ = ["StatusOptions", "absence", "ask", "is_absent", "page", "render", "show_status"]
 
@@ -48,11 +48,11 @@ def show_status(options: StatusOptions) -> int:
     return EXIT_NOT_RUNNING if is_absent(status) else EXIT_OK
 
 
-def ask() -> dict[str, Any]:
+def ask() -> JsonObject:
     """Return the daemon's status, or the status of the files if no daemon answers."""
     try:
         with RawClient.connect(name="clisup-status") as client:
-            status: dict[str, Any] = client.call("daemon/status")
+            status: JsonObject = client.call("daemon/status")
             return status
     except ClisupError as error:
         if error.kind != "daemon_not_running":
@@ -62,18 +62,18 @@ def ask() -> dict[str, Any]:
         return status_from_disk(error)
 
 
-def is_absent(status: dict[str, Any]) -> bool:
+def is_absent(status: JsonObject) -> bool:
     """Tell whether the status comes from the files alone."""
     return status["daemon"]["state"] in _ABSENT
 
 
-def absence(status: dict[str, Any]) -> str:
+def absence(status: JsonObject) -> str:
     """Return one line: that no daemon answers, and which files were read."""
     word = str(status["daemon"]["state"]).replace("_", " ")
     return f"the daemon is {word}; from disk: {plain(status['daemon']['state_dir'])}"
 
 
-def render(status: dict[str, Any], options: StatusOptions, ink: Ink, width: int | None) -> str:
+def render(status: JsonObject, options: StatusOptions, ink: Ink, width: int | None) -> str:
     """Return the output with its last line end."""
     if options.json:
         return json.dumps(status, ensure_ascii=False) + "\n"
@@ -86,7 +86,7 @@ def render(status: dict[str, Any], options: StatusOptions, ink: Ink, width: int 
     return cut(page(status, ink, width), width) + "\n"
 
 
-def page(status: dict[str, Any], ink: Ink, width: int | None = None) -> str:
+def page(status: JsonObject, ink: Ink, width: int | None = None) -> str:
     """Return the page for people. The table of sessions has the columns that fit."""
     lines = _absent_lines(status, ink) if is_absent(status) else _daemon_lines(status, ink)
     parts = ["\n".join([lines[0], *map(plain, lines[1:])])]
@@ -106,7 +106,7 @@ def page(status: dict[str, Any], ink: Ink, width: int | None = None) -> str:
 # -- the head -----------------------------------------------------------------------------------------------------------
 
 
-def _daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
+def _daemon_lines(status: JsonObject, ink: Ink) -> list[str]:
     d = status["daemon"]
     colour = _COLOURS.get(d["state"], "red")
     storage = d.get("storage") or {}
@@ -122,7 +122,7 @@ def _daemon_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     ]
 
 
-def _absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
+def _absent_lines(status: JsonObject, ink: Ink) -> list[str]:
     """Return the head without a daemon: the reason, and the turns that run on."""
     from clisup.client.failures import OCCUPIED
 
@@ -142,8 +142,7 @@ def _absent_lines(status: dict[str, Any], ink: Ink) -> list[str]:
     ]
 
 
-def _total_lines(totals: dict[str, Any]) -> list[str]:
-    """Return turns, tokens and cost of all stored sessions."""
+def _total_lines(totals: JsonObject) -> list[str]:
     usage = totals.get("tokens") or {}
     outcomes = ", ".join(f"{n} {outcome.replace('_', ' ')}" for outcome, n in totals["turns"].items())
     fired = totals["watchdog_fired"]
@@ -153,14 +152,14 @@ def _total_lines(totals: dict[str, Any]) -> list[str]:
     ]
 
 
-def _drift_lines(entries: list[dict[str, Any]]) -> list[str]:
+def _drift_lines(entries: list[JsonObject]) -> list[str]:
     """Return one line on output of CLIs that this clisup does not know, or none."""
     words = [f"{e['kind']} {e['version']}: {len(e['frames'])} frames, {len(e['fields'])} fields" for e in entries]
     more = f"; and {len(words) - 3} more versions" if len(words) > 3 else ""
     return [f"    Drift: unknown of {'; '.join(words[-3:])}{more} (clisup doctor)"] if words else []
 
 
-def _trouble(storage: dict[str, Any]) -> str:
+def _trouble(storage: JsonObject) -> str:
     """Return the fault of the state directory in capitals, or "" without a fault."""
     state = storage.get("state", "ok")
     if state != "ok":
@@ -172,7 +171,7 @@ def _trouble(storage: dict[str, Any]) -> str:
 # -- the tables ---------------------------------------------------------------------------------------------------------
 
 
-def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> str:
+def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
     if not sessions:
         return "No sessions."
     text, gone = fitting(sessions, width)
@@ -180,7 +179,7 @@ def _sessions(sessions: list[dict[str, Any]], ink: Ink, width: int | None) -> st
     return tinted(text, sessions, ink) + (f"\n{ink('dim', note)}" if gone else "")
 
 
-def _backend_table(backends: list[dict[str, Any]]) -> str:
+def _backend_table(backends: list[JsonObject]) -> str:
     rows = [
         [b["name"], b.get("version") or "-", b.get("path") or "-", str(b.get("sessions", "-")), _support(b)]
         for b in backends
@@ -188,13 +187,13 @@ def _backend_table(backends: list[dict[str, Any]]) -> str:
     return table(["BACKEND", "VERSION", "PATH", "SESSIONS", "STATUS"], rows)
 
 
-def _support(backend: dict[str, Any]) -> str:
+def _support(backend: JsonObject) -> str:
     if reason := backend.get("unavailable_reason"):
         return clip(f"not available: {reason}", 110)
     return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 
-def _account_table(accounts: list[dict[str, Any]]) -> str:
+def _account_table(accounts: list[JsonObject]) -> str:
     rows = [
         [
             a["account"],

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from clisup.cli.completing import complete_session
 from clisup.cli.failure import usage
+from clisup.cli.options import complete_session
 from clisup.client.sync import Client
 
 __all__ = ["top"]

@@ -7,7 +7,7 @@ import os
 import signal
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,13 +15,13 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.worker import Worker
 
-from clisup.cli.top.dialogs import Ask, Confirm, Help, Whole
 from clisup.cli.top.link import EventFeed
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
-from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
+from clisup.cli.top.panes import ApprovalPane, Ask, Confirm, FollowPane, HeadPane, Help, SessionsPane, Whole
 from clisup.cli.top.texts import Span, head_lines, start_after, table
-from clisup.cli.views.events import question_lines
+from clisup.cli.views.events import Event, question_lines
 from clisup.cli.views.terminal import plain
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 
 __all__ = ["ARMED_AFTER_S", "PAINT_S", "Top"]
@@ -31,8 +31,6 @@ PAINT_S = 0.25
 
 ARMED_AFTER_S = 0.6
 """Seconds before a new question can be answered: the key may have been meant for the one before."""
-
-_Event = dict[str, Any]
 
 
 class Top(App[int]):
@@ -122,7 +120,7 @@ class Top(App[int]):
             except TimeoutError:
                 pass
 
-    def _on_event(self, event: _Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if self.board.take_event(event, monotonic()):
             self._look.set()
 
@@ -251,7 +249,7 @@ class Top(App[int]):
         else:
             self._respond(event, word)
 
-    def _respond(self, event: _Event, word: str | None) -> None:
+    def _respond(self, event: Event, word: str | None) -> None:
         if word == "deny":
             named = f"{plain(event['tool_name'])} of {event['session_id'][:8]} is denied."
             asked = f"{named} Message to the model? (only claude passes it on)"
@@ -260,17 +258,16 @@ class Top(App[int]):
             more = {"remember": True} if word == "always" else {}
             self._send_answer(event, {"decision": "allow", **more})
 
-    def _deny(self, event: _Event, text: str | None) -> None:
+    def _deny(self, event: Event, text: str | None) -> None:
         if text is not None:
             more = {"message": text.strip()} if text.strip() else {}
             self._send_answer(event, {"decision": "deny", **more})
 
-    def _send_answer(self, event: _Event, answer: dict[str, Any]) -> None:
+    def _send_answer(self, event: Event, answer: JsonObject) -> None:
         named = {"session_id": event["session_id"], "approval_id": event["approval_id"], **answer}
         self.run_worker(self._request("approval/respond", f"{answer['decision']} {event['tool_name']}", named))
 
-    async def _request(self, method: str, what: str, params: dict[str, Any]) -> None:
-        """Send the request for a key, and notify the user of the result."""
+    async def _request(self, method: str, what: str, params: JsonObject) -> None:
         try:
             result = await self._feed.call(method, patient=True, **params)
         except ClisupError as error:

@@ -10,9 +10,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from clisup.cli.views.events import Event
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
 from clisup.client.sync import Client, Follower
 from clisup.errors import ClisupError
@@ -26,7 +29,6 @@ BATCH = 200
 """Events handed over at once, so that keys are handled between two batches."""
 
 _NAME = "clisup-top"
-_Event = dict[str, Any]
 _T = TypeVar("_T")
 
 
@@ -42,7 +44,7 @@ class EventFeed:
         session_id: str,
         after_seq: int | None,
         *,
-        on_event: Callable[[_Event], None],
+        on_event: Callable[[Event], None],
         on_state: Callable[[bool], None],
         deltas: bool = False,
     ) -> None:
@@ -79,14 +81,14 @@ class EventFeed:
         async with self._calling:
             return await _in_thread(partial(self._call, method, params))
 
-    def _call(self, method: str, params: dict[str, Any]) -> Any:
+    def _call(self, method: str, params: JsonObject) -> Any:
         if (client := self._client) is None or client.lost:
             if client is not None:
                 client.close()
             self._client = client = Client.connect(self._path, name=_NAME)
         return client.call(method, **params)
 
-    def _call_alone(self, method: str, params: dict[str, Any]) -> Any:
+    def _call_alone(self, method: str, params: JsonObject) -> Any:
         with Client.connect(self._path, name=_NAME) as client:
             return client.call(method, **params)
 
@@ -132,7 +134,7 @@ class EventFeed:
             self._connected = connected
             self._on_state(connected)
 
-    def _take(self, batch: list[_Event]) -> None:
+    def _take(self, batch: list[Event]) -> None:
         for event in batch:
             self._on_event(event)
 
@@ -166,27 +168,14 @@ class _ViewLeft(Exception):
 
 async def _in_thread(work: Callable[[], _T]) -> _T:
     """Run `work` in a daemon thread, which outlives a cancelled wait."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(value: _T | None, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)  # type: ignore[arg-type]
+    result: Future[_T] = Future()
+    result.set_running_or_notify_cancel()  # the thread may set the result of a cancelled wait, too
 
     def run() -> None:
-        value, failure = None, None
         try:
-            value = work()
+            result.set_result(work())
         except BaseException as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, value, failure)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits
+            result.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return await result
+    return await asyncio.wrap_future(result)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clisup.cli.status.columns import limited_accounts
-from clisup.cli.views.events import words
+from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import clip
+from clisup.client.raw import JsonObject
 
 __all__ = ["FIRST_SORT", "RATES", "SORTS", "Board", "TimerView", "pause_after"]
 
@@ -23,8 +24,6 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0
 _SHARE = 10.0
 _ABOUT_TURNS = ("turn_started", "turn_completed", "prompt_accepted", "approval_requested", "approval_resolved")
 _WRITING = "writing ..."
-_Event = dict[str, Any]
-_Session = dict[str, Any]
 _Key = tuple[str, str]
 
 
@@ -46,17 +45,17 @@ class TimerView:
 class Board:
     """State of the view. While the daemon is not `connected`, the view shows its last status."""
 
-    status: dict[str, Any] = field(default_factory=dict)
+    status: JsonObject = field(default_factory=dict)
     at: float = 0.0
     connected: bool = False
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=RATES))
-    approvals: dict[_Key, _Event] = field(default_factory=dict)
+    approvals: dict[_Key, Event] = field(default_factory=dict)
     _last: dict[str, tuple[int, str]] = field(default_factory=dict)
     _heard_at: dict[str, float] = field(default_factory=dict)
 
     # -- input
 
-    def take_status(self, status: dict[str, Any], now: float) -> None:
+    def take_status(self, status: JsonObject, now: float) -> None:
         """Take the answer to `daemon/status`. `now` is monotonic, in seconds."""
         if self._same_daemon(status) and now > self.at:
             before = {s["session_id"]: s["next_seq"] for s in self.sessions}
@@ -70,7 +69,7 @@ class Board:
         for key in [key for key in self.approvals if key[0] not in known]:
             del self.approvals[key]
 
-    def take_event(self, event: _Event, now: float) -> bool:
+    def take_event(self, event: Event, now: float) -> bool:
         """Take an event of any session. Return True if the status has changed, because a turn began or ended."""
         session_id, kind = event["session_id"], event["type"]
         seq = int(event.get("seq") or event.get("to_seq") or 0)
@@ -82,14 +81,14 @@ class Board:
             self.approvals.pop((session_id, event["approval_id"]), None)
         return kind in _ABOUT_TURNS
 
-    def take_approvals(self, approvals: Iterable[_Event]) -> None:
+    def take_approvals(self, approvals: Iterable[Event]) -> None:
         """Take the answer to `approval/list`: exactly these approvals are open."""
         self.approvals = {(a["session_id"], a["approval_id"]): a for a in approvals}
 
     # -- output
 
     @property
-    def sessions(self) -> list[_Session]:
+    def sessions(self) -> list[JsonObject]:
         """Return the rows of the daemon."""
         return list(self.status.get("sessions") or ())
 
@@ -98,16 +97,16 @@ class Board:
         """Tell whether the daemon counts other approvals than this view, so that the view must list them again."""
         return sum(s.get("approvals") or 0 for s in self.sessions) != len(self.approvals)
 
-    def session(self, session_id: str | None) -> _Session | None:
+    def session(self, session_id: str | None) -> JsonObject | None:
         return next((s for s in self.sessions if s["session_id"] == session_id), None)
 
-    def shown(self, order: str, wanted: str, now: float) -> list[_Session]:
+    def shown(self, order: str, wanted: str, now: float) -> list[JsonObject]:
         """Return the sessions that match all words of `wanted`, by `order` (of `SORTS`)."""
         parts = wanted.lower().split()
         found = [s for s in self.sessions if all(part in _haystack(s) for part in parts)] if parts else self.sessions
         return sorted(found, key=lambda s: (SORTS[order](self, s, now), s["session_id"]))
 
-    def idle_s(self, session: _Session, now: float) -> float | None:
+    def idle_s(self, session: JsonObject, now: float) -> float | None:
         """Return the seconds without an event of the running turn, or None without a turn."""
         if session.get("idle_s") is None:
             return None
@@ -115,10 +114,10 @@ class Board:
         heard = self._heard_at.get(session["session_id"])
         return max(0.0, said if heard is None else min(said, now - heard))
 
-    def age_s(self, session: _Session, now: float) -> float:
+    def age_s(self, session: JsonObject, now: float) -> float:
         return float(session.get("age_s") or 0.0) + (now - self.at)
 
-    def last_words(self, session: _Session) -> str:
+    def last_words(self, session: JsonObject) -> str:
         """Return the last event of a session, or only its type if this view did not receive the event."""
         seq, heard = self._last.get(session["session_id"], (0, ""))
         last = session.get("last_event") or {}
@@ -135,40 +134,40 @@ class Board:
         return min(timers, key=lambda timer: timer.in_s) if timers else None
 
     @property
-    def limited(self) -> list[dict[str, Any]]:
+    def limited(self) -> list[JsonObject]:
         """Return the accounts near or at their limit, or that hold turns."""
         return limited_accounts(self.status)
 
-    def question(self, pinned: _Key | None, selected: str | None) -> _Event | None:
+    def question(self, pinned: _Key | None, selected: str | None) -> Event | None:
         """Return the approval to show: the `pinned` one while it is open, else the oldest of the selected session, else the oldest."""
         if pinned in self.approvals:
             return self.approvals[pinned]
         of_selected = (a for (session_id, _), a in self.approvals.items() if session_id == selected)
         return next(of_selected, None) or next(iter(self.approvals.values()), None)
 
-    def _same_daemon(self, status: dict[str, Any]) -> bool:
-        before: dict[str, Any] = self.status.get("daemon") or {}
+    def _same_daemon(self, status: JsonObject) -> bool:
+        before: JsonObject = self.status.get("daemon") or {}
         return bool(before.get("instance_id") == status["daemon"]["instance_id"])
 
 
-def _haystack(s: _Session) -> str:
+def _haystack(s: JsonObject) -> str:
     labels = (f"{name}={value}" for name, value in (s.get("labels") or {}).items())
     parts = (s["session_id"], s["backend"], s["state"], s.get("phase"), s.get("model"), s.get("cwd"), *labels)
     return " ".join(str(part) for part in parts if part).lower()
 
 
-def _attention(board: Board, s: _Session, _now: float) -> tuple[int, float]:
+def _attention(board: Board, s: JsonObject, _now: float) -> tuple[int, float]:
     """Order sessions: pending approvals first, then running, queued and idle ones; the newest first."""
     rank = 0 if s.get("approvals") else 1 if s.get("turn_id") else 2 if s.get("queue") else 3
     return rank, float(s.get("age_s") or 0.0)
 
 
-def _total(s: _Session) -> int:
+def _total(s: JsonObject) -> int:
     return sum(v for name, v in (s.get("tokens") or {}).items() if name.endswith("_tokens") and isinstance(v, int))
 
 
 FIRST_SORT = "attention"
-SORTS: dict[str, Callable[[Board, _Session, float], Any]] = {
+SORTS: dict[str, Callable[[Board, JsonObject, float], Any]] = {
     "attention": _attention,
     "session": lambda board, s, now: s["session_id"],
     "idle": lambda board, s, now: -(board.idle_s(s, now) or -1.0),

@@ -1,26 +1,41 @@
-"""Parts of the screen: the head, the table of sessions, the pending approval, and the followed events."""
+"""Parts of the screen: the head, the table of sessions, the pending approval, the followed events; and the dialogs over them."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.containers import Vertical
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import RichLog, Static
+from textual.widgets import Input, RichLog, Static
 
 from clisup.cli.top.texts import Span, Tail, TopTable, event_spans
+from clisup.client.raw import JsonObject
 
-__all__ = ["FOLLOWED_LINES", "ApprovalPane", "FollowPane", "HeadPane", "SessionsPane", "painted"]
+__all__ = [
+    "FOLLOWED_LINES",
+    "ApprovalPane",
+    "Ask",
+    "Confirm",
+    "FollowPane",
+    "HeadPane",
+    "Help",
+    "SessionsPane",
+    "Whole",
+    "painted",
+]
 
 FOLLOWED_LINES = 1000
 """Limit of kept lines of followed events."""
@@ -114,7 +129,6 @@ class SessionsPane(ScrollView, can_focus=True):
         return self.scrollable_content_region.width
 
     def _line(self, y: int) -> tuple[str, Style]:
-        """Return the text and style of a line of the screen. The head does not scroll."""
         if y == 0:
             return self.table.head, Style(bold=True)
         at = y - 1 + self.scroll_offset.y
@@ -194,7 +208,7 @@ class FollowPane(Vertical):
         self.border_title = title
         self.display = True
 
-    def take(self, event: dict[str, Any]) -> None:
+    def take(self, event: JsonObject) -> None:
         """Show an event. A delta extends the text that is being written, any other event adds a line."""
         if not self._tail.take(event):
             self.write(event_spans(event))
@@ -233,3 +247,119 @@ def _hanging(line: Sequence[Span], width: int) -> Text:
     first, *more = wrap(said, room, break_on_hyphens=False) or [""]
     pad = " " * (width - room and indent)
     return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])
+
+
+# -- dialogs ------------------------------------------------------------------------------------------------------------
+
+HELP = """\
+up down k j g G   choose a session; PgUp, PgDn: ten further
+Enter f           follow its events, or stop that
+Tab               to the events and back, to scroll them
+Esc               close the events, then drop the filter
+
+i                 interrupt its turn (asks first)
+a                 allow the shown tool call; a cut one is
+                  shown whole first
+A                 allow it, and ask the CLI not to ask again
+d                 deny it, with a message for the model or none
+
+s                 sort by the next: attention, session, idle,
+                  age, memory, tokens, cost
+/                 filter: id, backend, phase, model, directory,
+                  labels (ticket=4711)
+q Ctrl-C          leave; sessions go on
+
+yellow: needs approval   green: works   cyan: waits for a slot
+red: its last turn failed
+"""
+
+
+class _Dialog(ModalScreen[str | None]):
+    """Dialog with a word as its result, or None if the user left it."""
+
+    DEFAULT_CSS = """
+    _Dialog { align: center middle; }
+    _Dialog > Vertical { width: auto; max-width: 96%; height: auto; max-height: 96%; border: round $primary;
+                         padding: 0 2; min-width: 46; background: $surface; }
+    _Dialog Static { width: auto; max-width: 100%; }
+    _Dialog Input { width: 64; max-width: 100%; }
+    _Dialog VerticalScroll { height: auto; max-height: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def action_answer(self, word: str) -> None:
+        self.dismiss(word)
+
+    def _box(self, title: str, keys: str, *parts: Static | Input | VerticalScroll) -> Vertical:
+        box = Vertical(*parts)
+        box.border_title, box.border_subtitle = title, keys
+        return box
+
+
+class Confirm(_Dialog):
+    """Dialog with `graceful`, `kill` or None as its result."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer('graceful')", show=False),
+        Binding("K", "answer('kill')", show=False),
+        Binding("n,q", "leave", show=False),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        yield self._box("interrupt", "y yes   K kill its processes   n no", Static(self._question, markup=False))
+
+
+class Ask(_Dialog):
+    """Dialog with one line of text as its result (it may be empty), or None."""
+
+    def __init__(self, title: str, question: str, value: str = "") -> None:
+        super().__init__()
+        self._title, self._question, self._value = title, question, value
+
+    def compose(self) -> ComposeResult:
+        field = Input(self._value, compact=True)
+        yield self._box(self._title, "Enter   Esc leaves", Static(self._question, markup=False), field)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+
+class Whole(_Dialog):
+    """Whole input of a tool, to scroll. The result is `allow`, `always`, `deny` or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "answer('allow')", show=False),
+        Binding("A", "answer('always')", show=False),
+        Binding("d", "answer('deny')", show=False),
+        Binding("q", "leave", show=False),
+    ]
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        text = Static(Text("\n".join(self._lines)))
+        yield self._box("approval needed", "a allow   A always   d deny   Esc leaves", VerticalScroll(text))
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+
+class Help(_Dialog):
+    """List of the keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,question_mark,enter", "leave", show=False)]
+
+    def compose(self) -> ComposeResult:
+        yield self._box("clisup top", "Esc", VerticalScroll(Static(HELP, markup=False)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clisup.cli.status.columns import failed, outcome, short_ids
 from clisup.cli.top.model import Board
-from clisup.cli.views.events import words
+from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import clip, cost, count, plain, size, tokens
+from clisup.client.raw import JsonObject
 
 __all__ = [
     "BACK",
@@ -30,8 +31,6 @@ __all__ = [
 Span = tuple[str, str]
 """A text and its tone: plain, good, warn, bad, dim, strong, or the kind of a row or event."""
 
-_Event = dict[str, Any]
-_Session = dict[str, Any]
 
 # -- the table ----------------------------------------------------------------------------------------------------------
 
@@ -59,7 +58,7 @@ class TopTable(NamedTuple):
     lines: list[TopRow]
 
 
-def table(board: Board, sessions: Sequence[_Session], width: int, now: float) -> TopTable:
+def table(board: Board, sessions: Sequence[JsonObject], width: int, now: float) -> TopTable:
     """Return the rows of these sessions in this order, each of exactly `width` characters."""
     short = short_ids([s["session_id"] for s in board.sessions])
     cells = [{name: plain(cell(board, s, now)) or "-" for name, cell in CELLS.items()} for s in sessions]
@@ -89,7 +88,7 @@ def _joined(row: dict[str, str], widths: dict[str, int]) -> str:
     return _GAP.join(parts)[:total].ljust(total)
 
 
-def _tone(s: _Session) -> str:
+def _tone(s: JsonObject) -> str:
     if s.get("approvals"):
         return "asking"
     if s.get("turn_id"):
@@ -120,7 +119,7 @@ def memory(number: int | None) -> str:
     return f"{number / 1024**2:.0f}M" if number < 1000 * 1024**2 else f"{number / 1024**3:.1f}G"
 
 
-def _phase(s: _Session) -> str:
+def _phase(s: JsonObject) -> str:
     """Return the turn's phase, or the session's state without a turn."""
     if s.get("approvals"):
         return f"approval ({s['approvals']})"
@@ -129,19 +128,19 @@ def _phase(s: _Session) -> str:
     return "held" if s.get("held") else str(s["state"])
 
 
-def _turn(s: _Session) -> str:
+def _turn(s: JsonObject) -> str:
     """Return the turn and the number of queued ones, as `t3 +2`."""
     queued = len(s.get("queue") or ())
     return f"{s.get('turn_id') or '-'}{f' +{queued}' if queued else ''}"
 
 
-def _timer(board: Board, s: _Session, now: float) -> str:
+def _timer(board: Board, s: JsonObject, now: float) -> str:
     if not (timer := s.get("next_timer")):
         return "-"
     return f"{timer['phase']} {brief(max(0.0, float(timer['fires_in_s']) - (now - board.at)))}"
 
 
-CELLS: dict[str, Callable[[Board, _Session, float], str]] = {
+CELLS: dict[str, Callable[[Board, JsonObject, float], str]] = {
     "SESSION": lambda board, s, now: s["session_id"][:8],
     "BACKEND": lambda board, s, now: s["backend"],
     "PHASE": lambda board, s, now: _phase(s),
@@ -232,7 +231,7 @@ def _troubles(board: Board) -> list[list[Span]]:
     return lines
 
 
-def _account(a: dict[str, Any]) -> str:
+def _account(a: JsonObject) -> str:
     used = f" {a['utilization']:.0%}" if a.get("utilization") is not None else ""
     until = f" until {a['until']}" if a.get("until") else ""
     held = f", {len(a['waiting'])} held" if a["waiting"] else ""
@@ -276,12 +275,12 @@ _TONES = {
 _HIDDEN = ("message_start", "message_stop", "status", "usage")
 
 
-def start_after(session: _Event) -> int:
+def start_after(session: Event) -> int:
     """Return the seq after which the followed events begin."""
     return max(int(session["next_seq"]) - 1 - BACK, int(session["first_seq"]) - 1, 0)
 
 
-def event_spans(event: _Event) -> list[Span]:
+def event_spans(event: Event) -> list[Span]:
     """Return `12:34:56  tool_use  Bash ls` as spans, or no span for an event that only frames others."""
     kind = str(event["type"])
     if kind in _HIDDEN:
@@ -305,7 +304,7 @@ class Tail:
     def __init__(self) -> None:
         self._text = ""
 
-    def take(self, event: _Event) -> bool:
+    def take(self, event: Event) -> bool:
         """Keep a piece of text and return True. An event that ends the message clears the text."""
         if event["type"] == "content_delta":
             if event.get("kind") == "text":

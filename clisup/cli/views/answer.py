@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from clisup.cli.views.events import words
+from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
 
-__all__ = ["WITHDRAWN", "AnswerStream", "Output", "Screen", "TurnView"]
+__all__ = ["WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
-_Event = dict[str, Any]
 _LABELS = {
     "tool_use": "tool",
     "permission_denied": "denied",
@@ -62,68 +61,41 @@ class Screen:
         print(self._ink("dim", plain(text)), file=sys.stderr, flush=True)
 
 
+def blob_reader(path: str, session_id: str, name: str) -> Callable[[str], bytes]:
+    """Return a function that fetches a payload of the session by its blob, with a client called `name`."""
+
+    def fetch(blob: str) -> bytes:
+        with Client.connect(path, name=name) as client:
+            return client.blob(session_id, blob)
+
+    return fetch
+
+
 class TurnView:
-    """View of one turn of a session, fed with its events. A client called `name` fetches texts stored outside events."""
+    """View of one turn, fed with its events: the answer, and a note for each notable event beside it.
 
-    def __init__(self, path: str, session_id: str, output: Output, *, name: str) -> None:
-        self._path, self._session_id, self._output, self._name = path, session_id, output, name
-        self._answer = AnswerStream(output.write, output.note, self._fetch, stream=output.tty)
-
-    def take(self, event: _Event) -> None:
-        """Show the event."""
-        self._beside(event)
-        self._answer.take(event)
-
-    def note(self, text: str) -> None:
-        """Print a line beside the answer. End the answer's open line first: both may go to the same terminal."""
-        self._answer.end_line()
-        self._output.note(text)
-
-    def _beside(self, event: _Event) -> None:
-        """Print the note for an event that is worth one."""
-        kind = event["type"]
-        quiet = kind == "rate_limit" and str(event["status"]).startswith("allowed")
-        if kind in _LABELS and not quiet and not event.get("parent_tool_use_id"):
-            self.note(f"{_LABELS[kind]}: {words(event)}")
-        elif kind == "tool_result" and event.get("is_error"):
-            self.note(f"tool failed: {words(event)}")
-        elif kind == "tool_result" and event.get("content") and not event.get("parent_tool_use_id"):
-            self.note(f"  -> {clip(event['content'], 100)}")
-
-    def _fetch(self, blob: str) -> bytes:
-        with Client.connect(self._path, name=self._name) as client:
-            return client.blob(self._session_id, blob)
-
-
-class AnswerStream:
-    """Text of one turn's answer, fed with its events.
-
-    `write` takes text for stdout, `note` a line for stderr, and `fetch` returns a whole blob.
+    `fetch` returns the whole of a text that is stored outside its event.
     """
 
-    def __init__(
-        self,
-        write: Callable[[str], None],
-        note: Callable[[str], None],
-        fetch: Callable[[str], bytes],
-        *,
-        stream: bool,
-    ) -> None:
-        self._write, self._note, self._fetch, self._stream = write, note, fetch, stream
+    def __init__(self, output: Output, fetch: Callable[[str], bytes]) -> None:
+        self._output, self._fetch = output, fetch
         self._pending: dict[str | None, str] = {}
         self._last = "\n"
         self._empty = True
         self._message: str | None = None
         self._aside = ""
 
-    def take(self, event: _Event) -> None:
-        """Show the answer's part in the event. Text of subagents is not part of the answer."""
+    def take(self, event: Event) -> None:
+        """Show the event. Text of subagents is not part of the answer."""
         if event.get("parent_tool_use_id"):
+            if event["type"] == "tool_result" and event.get("is_error"):
+                self.note(f"tool failed: {words(event)}")
             return
+        self._beside(event)
         if event["type"] in ("content_delta", "message"):
             self._note_aside()
         match event["type"]:
-            case "content_delta" if event["kind"] == "text" and self._stream:
+            case "content_delta" if event["kind"] == "text" and self._output.tty:
                 self._delta(event)
             case "message":
                 self._confirm(event)
@@ -132,18 +104,31 @@ class AnswerStream:
             case "turn_completed":
                 self._finish(event)
 
-    def end_line(self) -> None:
-        """End the open line, so that a note starts on its own line."""
+    def note(self, text: str) -> None:
+        """Print a line beside the answer. End the answer's open line first: both may go to the same terminal."""
+        self._end_line()
+        self._output.note(text)
+
+    def _beside(self, event: Event) -> None:
+        kind = event["type"]
+        if kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
+            self.note(f"{_LABELS[kind]}: {words(event)}")
+        elif kind == "tool_result" and event.get("is_error"):
+            self.note(f"tool failed: {words(event)}")
+        elif kind == "tool_result" and event.get("content"):
+            self.note(f"  -> {clip(event['content'], 100)}")
+
+    def _end_line(self) -> None:
         if self._last != "\n":
             self._put("\n")
 
-    def _delta(self, event: _Event) -> None:
+    def _delta(self, event: Event) -> None:
         id_, text = event.get("message_id"), self._whole(event)
         self._begin(id_)
         self._pending[id_] = self._pending.get(id_, "") + text
         self._put(text)
 
-    def _confirm(self, event: _Event) -> None:
+    def _confirm(self, event: Event) -> None:
         """Show the part of a message that its deltas did not show, or withdraw wrong deltas."""
         text = "".join(self._whole(block) for block in event.get("blocks") or () if block["kind"] == "text")
         if event.get("synthetic"):
@@ -163,10 +148,9 @@ class AnswerStream:
 
     def _withdraw(self, id_: str | None) -> None:
         if self._pending.pop(id_, ""):
-            self.end_line()
-            self._note(WITHDRAWN)
+            self.note(WITHDRAWN)
 
-    def _finish(self, event: _Event) -> None:
+    def _finish(self, event: Event) -> None:
         """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
         for id_ in list(self._pending):
             self._withdraw(id_)
@@ -175,28 +159,27 @@ class AnswerStream:
         self._note_aside()
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
-        self.end_line()
+        self._end_line()
 
     def _note_aside(self) -> None:
         """Show text of the CLI in place of the model, which is never part of the answer."""
         text, self._aside = self._aside, ""
         if text:
-            self.end_line()
-            self._note(text)
+            self.note(text)
 
     def _begin(self, id_: str | None) -> None:
         """Begin each message on its own line."""
         if id_ != self._message:
-            self.end_line()
+            self._end_line()
             self._message = id_
 
     def _put(self, text: str) -> None:
         if text:
-            self._write(text)
+            self._output.write(text)
             self._last = text[-1]
             self._empty = False
 
-    def _whole(self, part: _Event) -> str:
+    def _whole(self, part: Event) -> str:
         if part.get("blob"):
             return self._fetch(part["blob"]).decode("utf-8", "replace")
         return str(part.get("text") or "")

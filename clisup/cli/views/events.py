@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from clisup.cli.views.terminal import clip, cost, duration, size, tokens
+from clisup.client.raw import JsonObject
 
 __all__ = [
     "LINES",
     "WIDTH",
     "WORDS",
+    "Event",
     "error_words",
     "event_line",
     "evidence_words",
@@ -22,7 +23,9 @@ __all__ = [
     "words",
 ]
 
-_Event = dict[str, Any]
+Event = JsonObject
+"""Envelope of an event, or a gap, as it is on the wire."""
+
 _MISSING = {"retention": "were removed by retention", "damaged": "cannot be read: the journal is damaged there"}
 _EVIDENCE = {
     "answered": "its transcript holds the prompt and the beginning of an answer",
@@ -40,7 +43,7 @@ _RESOLVED_BY = {
 _TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 
-def event_line(event: _Event) -> str:
+def event_line(event: Event) -> str:
     """Return one line, as `2026-09-30 12:34:56.789  turn_started  t1  run 1: Say hello.`, in local time."""
     turn = event.get("turn_id") or "-"
     return (
@@ -48,7 +51,7 @@ def event_line(event: _Event) -> str:
     )
 
 
-def words(event: _Event) -> str:
+def words(event: Event) -> str:
     """Return the content of an event on one line, or "". An event of unknown type is shown as JSON."""
     describe = WORDS.get(event["type"])
     if describe is None:
@@ -57,7 +60,7 @@ def words(event: _Event) -> str:
     return clip(describe(event), 200)
 
 
-def tool_words(event: _Event) -> str:
+def tool_words(event: Event) -> str:
     """Return the name of a tool and its most telling argument."""
     given = event.get("input") or {}
     for name in _TELLING:
@@ -66,7 +69,7 @@ def tool_words(event: _Event) -> str:
     return f"{event.get('name')} {json.dumps(given, ensure_ascii=False)}" if given else str(event.get("name"))
 
 
-def error_words(error: dict[str, Any] | None) -> str:
+def error_words(error: JsonObject | None) -> str:
     """Return `kind: message`, with the time of the next try if it is known."""
     if not error:
         return ""
@@ -75,7 +78,7 @@ def error_words(error: dict[str, Any] | None) -> str:
     return f"{error.get('kind')}: {error.get('message')}{after}{until}"
 
 
-def evidence_words(evidence: dict[str, Any] | None) -> str:
+def evidence_words(evidence: JsonObject | None) -> str:
     """Return what the CLI's transcript proves about a prompt of uncertain delivery."""
     return _EVIDENCE.get((evidence or {}).get("transcript", ""), "its transcript is unknown")
 
@@ -90,62 +93,62 @@ def _some(*parts: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _actor(actor: dict[str, Any] | None) -> str | None:
+def _actor(actor: JsonObject | None) -> str | None:
     return f"by {actor.get('client') or 'a client'} (uid {actor['uid']}, pid {actor['pid']})" if actor else None
 
 
-def _message(event: _Event) -> str:
+def _message(event: Event) -> str:
     return " ".join(_block(block) for block in event.get("blocks") or ()) + (
         " [by the CLI]" if event.get("synthetic") else ""
     )
 
 
-def _block(block: dict[str, Any]) -> str:
+def _block(block: JsonObject) -> str:
     if block["kind"] == "text":
         return str(block.get("text") or "")
     return f"[{tool_words(block)}]" if block["kind"] == "tool_use" else f"[{block['kind']}]"
 
 
-def _tool_result(event: _Event) -> str:
+def _tool_result(event: Event) -> str:
     head = "error: " if event.get("is_error") else ""
     return head + str(event.get("content") or "") + (" [cut]" if event.get("truncated") else "")
 
 
-def _retry(event: _Event) -> str:
+def _retry(event: Event) -> str:
     times = f"attempt {event.get('attempt', '?')} of {event.get('max_attempts', '?')}"
     return _some(times, f"in {duration(event.get('delay_s'))}", error_words(event.get("error")))
 
 
-def _resolved(event: _Event) -> str:
+def _resolved(event: Event) -> str:
     rule = f"by rule {event['rule']}" if event.get("rule") else _RESOLVED_BY.get(event.get("by", ""))
     actor = _actor(event.get("actor"))
     return _some(f"{event['decision']} {event.get('tool_name') or ''}".strip(), rule, actor, event.get("message"))
 
 
-def _rate_limit(event: _Event) -> str:
+def _rate_limit(event: Event) -> str:
     used = f"{event['utilization']:.0%} used" if event.get("utilization") is not None else None
     until = f"resets at {event['resets_at']}" if event.get("resets_at") else None
     return _some(event["status"], event.get("limit_type"), used, until)
 
 
-def _watchdog(event: _Event) -> str:
+def _watchdog(event: Event) -> str:
     idle = f"silent for {duration(event['idle_s'])}" if event.get("idle_s") is not None else None
     limit = f"limit {duration(event['limit_s'])}" if event.get("limit_s") else None
     return _some(f"{event['action']} in phase {event['phase']}", idle, limit)
 
 
-def _exited(event: _Event) -> str:
+def _exited(event: Event) -> str:
     how = f"signal {event['signal']}" if event.get("signal") else f"exit code {event.get('exit_code', 'unknown')}"
     left = f"{len(event['survivors'])} processes had outlived it" if event.get("survivors") else None
     return _some(how, f"ended by {event.get('ended_by')}", left, event.get("note"))
 
 
-def _unparsed(event: _Event) -> str:
+def _unparsed(event: Event) -> str:
     lines = f"{event['lines']} lines, " if event.get("lines") else ""
     return f"{event['reason']}, {lines}{size(event['bytes'])}: {event.get('excerpt') or ''}"
 
 
-def _completed(event: _Event) -> str:
+def _completed(event: Event) -> str:
     denied = f"denied: {', '.join(event['denied'])}" if event.get("denied") else None
     used = f"{tokens(event.get('usage'))} tokens"
     estimated = " (estimated)" if event.get("cost_source") == "estimated" else ""
@@ -155,7 +158,7 @@ def _completed(event: _Event) -> str:
     return _some(event["outcome"], took, used, paid, denied, error_words(event.get("error")), unsure)
 
 
-def _init(event: _Event) -> str:
+def _init(event: Event) -> str:
     tools = f"{len(event.get('tools') or ())} tools"
     return _some(
         event.get("model"), event.get("cwd"), tools, event.get("permission_mode"), event.get("backend_version")
@@ -167,7 +170,7 @@ def _images(count: int | None) -> str | None:
 
 
 # fmt: off
-WORDS: dict[str, Callable[[_Event], str]] = {
+WORDS: dict[str, Callable[[Event], str]] = {
     "session_init":       _init,
     "session_forked": lambda e: f"of {e['source_session_id']}" + (f", up to {e['at_turn']}" if e.get("at_turn") else ""),
     "session_seeded": lambda e: f"{e['messages']} messages",
@@ -220,7 +223,7 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def question_lines(approval: _Event) -> list[str]:
+def question_lines(approval: Event) -> list[str]:
     """Return the tool, the CLI's reason and the whole input of an approval. A last line says if the input is cut.
 
     Each line of a value begins with a bar, so that no input can look like the question itself.

@@ -12,12 +12,29 @@ from clisup.policy.secrets.plain_text import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TextIO
+    from collections.abc import Sequence
+    from typing import TextIO
 
-__all__ = ["Ink", "clip", "cost", "count", "cut", "duration", "plain", "size", "table", "tokens", "width_of"]
+    from clisup.client.raw import JsonObject
+
+__all__ = [
+    "Ink",
+    "clip",
+    "cost",
+    "count",
+    "cut",
+    "duration",
+    "plain",
+    "print_table",
+    "size",
+    "table",
+    "tokens",
+    "width_of",
+]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _SPACES = {9: " ", 10: " "}
+_LEAST_WIDTH = 20
 
 
 class Ink:
@@ -102,7 +119,7 @@ def cost(dollars: float | None) -> str:
     return "-" if dollars is None else f"${dollars:.4f}"
 
 
-def tokens(usage: dict[str, Any] | None) -> str:
+def tokens(usage: JsonObject | None) -> str:
     """Return the sum of all tokens of a usage, or `-` if the CLI did not report any."""
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
     known = [usage[name] for name in names if usage.get(name) is not None] if usage else []
@@ -120,3 +137,30 @@ def table(head: list[str] | None, rows: list[list[str]]) -> str:
     widths[-1] = 0
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def print_table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], styles: Sequence[str] | None = None) -> None:
+    """Print a table, with or without a head. `styles` holds a style of rich for each row.
+
+    On a terminal rich draws the table: cells wrap, so that a narrow terminal shows all of them. A pipe gets plain text. Text in
+    cells is shown as it is: markup means nothing, and control characters are replaced.
+    """
+    width = width_of(sys.stdout)
+    if width is None:
+        print(table(list(head) if head else None, [list(row) for row in rows]))
+        return
+    # rich takes as long to import as the rest of a command, and a pipe needs none of it.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    empty = "-" if head else ""
+    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", show_header=head is not None)
+    for number, title in enumerate(head or [""] * len(rows[0])):
+        drawn.add_column(title, overflow="fold", no_wrap=number == 0)  # an id can be copied whole
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        drawn.add_row(*(Text(plain(cell).replace("\n", " ").replace("\t", " ") or empty) for cell in row), style=style)
+    console = Console(
+        file=sys.stdout, width=max(width, _LEAST_WIDTH), highlight=False, color_system="auto" if Ink().on else None
+    )
+    console.print(drawn)

@@ -1,4 +1,4 @@
-"""Terminal of `clisup attach`: events of one session, and typed lines for the session.
+"""`clisup attach`: the events of a session on a terminal, and typed lines for the session.
 
 The main thread owns the terminal. One thread reads the events, one sends the typed lines in order. Events go through one
 bounded queue: if the terminal is slow, the daemon waits.
@@ -10,20 +10,26 @@ import os
 import queue
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+
+import click
 
 from clisup.cli.approval_prompt import ANSWERS, CHOICES
-from clisup.cli.attach.prompt import KeyPress, PromptLine, PromptScreen
-from clisup.cli.views.answer import TurnView
-from clisup.cli.views.events import question_lines, words
-from clisup.cli.views.terminal import clip
+from clisup.cli.failure import usage
+from clisup.cli.lookup import find_session, stored
+from clisup.cli.options import session_argument
+from clisup.cli.views.answer import TurnView, blob_reader
+from clisup.cli.views.events import Event, question_lines, words
+from clisup.cli.views.prompt_line import PromptLine, PromptScreen
+from clisup.cli.views.terminal import Ink, clip, plain
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower, RepeatingClient, prompt_surely
 from clisup.errors import ClisupError
 
-__all__ = ["AttachedSession"]
+__all__ = ["AttachedSession", "attach", "last_start"]
 
 NAME = "clisup-attach"
 WAITING = 256
@@ -32,9 +38,75 @@ WAITING = 256
 UNSENT_S = 5.0
 """Seconds that the last typed line has to reach the daemon when the user leaves."""
 
+_FIRST_SPAN = 512
 _PROMPT = "> "
 _MESSAGE = "  message to the model: "
-_Event = dict[str, Any]
+
+
+@click.command("attach")
+@session_argument
+@click.option("--since", default="turn", metavar="WHEN",
+              help="turn (default: the last turn's start), all, now, or a SEQ of logs --json.")  # fmt: skip
+@click.option(
+    "--steer", is_flag=True, help="Send typed lines into the running turn of a live session; else they are queued."
+)
+def attach(session: str, since: str, steer: bool) -> int:
+    """Follow SESSION on this terminal, and prompt it.
+
+    The command shows the output since the last turn began, then new output. A typed line is a prompt; while a turn runs, the
+    prompt is queued. Approvals are asked here, too. Several terminals may be attached to one session.
+
+    Ctrl-C interrupts the running turn, a second one leaves; Ctrl-D leaves. The session goes on.
+
+    \b
+    Example:
+      clisup attach 3f2a
+      clisup attach 3f2a --since all
+      clisup attach 3f2a --steer
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise usage(
+            "cannot attach, because stdin or stdout is not a terminal",
+            hint="for pipes: clisup logs -f SESSION, clisup run --session SESSION PROMPT",
+        )
+    if since not in ("turn", "all", "now") and not since.isdecimal():
+        raise usage(f"cannot begin at {since!r}, because WHEN is turn, all, now or a seq", hint="--since all")
+    with Client.connect(name="clisup-attach") as client:
+        about = client.call("session/get", session_id=find_session(client, session))
+        after = _after(client, about, since)
+        path = client.path
+    if about["state"] == "closed":
+        raise usage(f"cannot attach to session {session}, because it is closed", hint=f"read it: clisup logs {session}")
+    sys.stdout.flush()
+    _greet(about)
+    return AttachedSession(path, about, after, steer=steer).run()
+
+
+def _greet(about: JsonObject) -> None:
+    text = f"[{about['session_id']} {about['backend']} in {about['cwd']}; Ctrl-C interrupts, Ctrl-D leaves]"
+    os.write(1, (Ink()("dim", plain(text)) + "\n").encode("utf-8", "replace"))
+
+
+def _after(client: Client, about: JsonObject, since: str) -> int:
+    now = int(about["next_seq"]) - 1
+    if since == "now":
+        return now
+    if since == "all":
+        return 0
+    return last_start(client, about) if since == "turn" else min(max(0, int(since) - 1), now)
+
+
+def last_start(client: Client, about: JsonObject) -> int:
+    """Return the seq before the last `turn_started`, searched backwards from the end; 0 without one."""
+    end, span = int(about["next_seq"]) - 1, _FIRST_SPAN
+    while True:
+        begin = max(0, end - span)
+        starts = [
+            e["seq"] for e in stored(client, about["session_id"], after=begin, types=["turn_started"]) if "seq" in e
+        ]
+        if starts or begin == 0:
+            return int(starts[-1]) - 1 if starts else 0
+        span *= 8
 
 
 class AttachedSession:
@@ -43,7 +115,7 @@ class AttachedSession:
     `steer`: typed lines go into the running turn.
     """
 
-    def __init__(self, path: str, about: dict[str, Any], after: int, *, steer: bool) -> None:
+    def __init__(self, path: str, about: JsonObject, after: int, *, steer: bool) -> None:
         self._path, self._id, self._after = path, str(about["session_id"]), after
         self._when_busy = "steer" if steer else "queue"
         last = int(about["next_seq"]) - 1
@@ -55,8 +127,8 @@ class AttachedSession:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._turns: dict[str, TurnView] = {}
         self._running: str | None = about.get("turn_id")
-        self._asked: list[_Event] = []
-        self._answer: dict[str, Any] | None = None
+        self._asked: list[Event] = []
+        self._answer: JsonObject | None = None
         self._stash = ""
         self._interrupts = 0
         self._interrupter: Client | None = None
@@ -133,7 +205,7 @@ class AttachedSession:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _take(self, event: _Event) -> None:
+    def _take(self, event: Event) -> None:
         kind, turn_id = event["type"], event.get("turn_id")
         if kind == "gap":
             self._screen.note(f"gap: {words(event)}")
@@ -157,16 +229,16 @@ class AttachedSession:
 
     def _of_turn(self, turn_id: str) -> TurnView:
         if turn_id not in self._turns:
-            self._turns[turn_id] = TurnView(self._path, self._id, self._screen, name=NAME)
+            self._turns[turn_id] = TurnView(self._screen, blob_reader(self._path, self._id, NAME))
         return self._turns[turn_id]
 
-    def _begin(self, event: _Event) -> None:
+    def _begin(self, event: Event) -> None:
         self._running, self._interrupts = event["turn_id"], 0
         self._screen.note(
             f"-- {event['turn_id']}: {clip(event.get('prompt_preview') or event.get('origin') or '', 100)}"
         )
 
-    def _end(self, event: _Event) -> None:
+    def _end(self, event: Event) -> None:
         self._turns.pop(event["turn_id"], None)
         self._asked = [a for a in self._asked if a.get("turn_id") != event["turn_id"]]
         if self._running == event["turn_id"]:
@@ -203,25 +275,29 @@ class AttachedSession:
         if not data:  # the terminal is gone
             self._left = True
             return
-        keys = self._line.feed(data)
-        for key in keys:
-            _KEYS[key.kind](self, key)
+        for key in self._line.feed(data):
+            if key.kind == "line":
+                self._on_line(key.text)
+            elif key.kind == "interrupt":
+                self._on_interrupt()
+            else:
+                self._left = True
         self._show_line()
 
-    def _on_line(self, key: KeyPress) -> None:
+    def _on_line(self, text: str) -> None:
         self._interrupts = 0
         if self._answer is not None:
             self._screen.keep()
-            self._on_answer(key.text.strip())
-        elif key.text.strip():
+            self._on_answer(text.strip())
+        elif text.strip():
             self._screen.hide()
-            self._screen.note(_PROMPT + clip(key.text, 400))
-            self._jobs.put(lambda: self._prompt(key.text))
+            self._screen.note(_PROMPT + clip(text, 400))
+            self._jobs.put(lambda: self._prompt(text))
 
     def _on_answer(self, text: str) -> None:
         assert self._answer is not None
         if "message" in self._answer:
-            answer: dict[str, Any] | None = {**self._answer, "message": text}
+            answer = {**self._answer, "message": text}
         elif (chosen := ANSWERS.get(text.lower())) is None:
             return  # the question stays
         elif "message" in chosen:
@@ -230,9 +306,9 @@ class AttachedSession:
         else:
             answer = {**self._answer, **chosen}
         self._asked = self._asked[1:]
-        self._jobs.put(lambda: self._respond(answer or {}))
+        self._jobs.put(lambda: self._respond(answer))
 
-    def _on_interrupt(self, _key: KeyPress) -> None:
+    def _on_interrupt(self) -> None:
         if self._line.text:
             self._line.take()
         elif self._interrupts:
@@ -245,9 +321,6 @@ class AttachedSession:
             self._screen.note("[interrupting the turn; Ctrl-C again leaves]")
             self._interrupt()
 
-    def _on_leave(self, _key: KeyPress) -> None:
-        self._left = True
-
     # -- output to the daemon ------------------------------------------------------------------------------------------
 
     def _prompt(self, text: str) -> None:
@@ -257,7 +330,7 @@ class AttachedSession:
             place = accepted.get("position")
             self._later(lambda: self._screen.note(f"[queued at {place}: another turn is running]"))
 
-    def _respond(self, answer: dict[str, Any]) -> None:
+    def _respond(self, answer: JsonObject) -> None:
         with RepeatingClient(self._path, name=NAME) as client:
             client.call("approval/respond", session_id=self._id, **answer)
 
@@ -289,10 +362,3 @@ def _signals_wake(fd: int) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
-
-
-_KEYS: dict[str, Callable[[AttachedSession, KeyPress], None]] = {
-    "line": AttachedSession._on_line,
-    "interrupt": AttachedSession._on_interrupt,
-    "leave": AttachedSession._on_leave,
-}

@@ -10,8 +10,6 @@ import termios
 from types import FrameType
 from typing import Literal, NamedTuple, Self
 
-from rich.cells import cell_len
-
 from clisup.cli.views.events import visible
 from clisup.cli.views.terminal import Ink, plain
 
@@ -26,7 +24,6 @@ _SEQUENCE = re.compile(r"\033(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O])")
 _LONGEST_SEQUENCE = 16
 _UP = ("\033[A", "\033OA")
 _NEWLINE = "⏎"
-
 
 HELD = 8192
 """Limit of characters of an unfinished line that are held back while a person types."""
@@ -82,6 +79,8 @@ class PromptLine:
 
     def row(self, prompt: str, width: int) -> str:
         """Return the line on one row of `width` cells, or the end of a longer line."""
+        from rich.cells import cell_len  # other commands load this file's command for their help
+
         typed = visible(self.text.replace("\n", _NEWLINE))
         room = max(1, width - 1 - cell_len(prompt))
         if cell_len(typed) <= room:
