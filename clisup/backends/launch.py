@@ -17,19 +17,9 @@ from clisup.model.usage import Usage
 from clisup.policy.cli_files import StaleLock
 
 __all__ = [
-    "UUID",
-    "Background",
-    "Carried",
-    "LaunchRequest",
-    "LaunchSpec",
-    "RunEnd",
-    "argv_path",
-    "argv_text",
-    "background_of",
-    "check_mode",
-    "check_prompt",
-    "check_uuid",
-]
+    "UUID", "Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "argv_path", "argv_text",
+    "background_of", "check_mode", "check_prompt", "check_uuid",
+]  # fmt: skip
 
 Background = Mapping[str, str | None]
 """Background tasks by id. The value is the kind, if the CLI tells it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from clisup.backends.base import Decoded
-from clisup.backends.frames import MalformedError, decode_any, excerpt, mend, too_deep
+from clisup.backends.frames import Frame, MalformedError, decode_any, excerpt, mend, too_deep
 from clisup.model.events import Unparsed
 from clisup.model.lines.framing import Line
 
@@ -16,7 +16,7 @@ NOTHING = Decoded(())
 Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
 
 
-def read_frame(line: Line) -> dict[str, Any] | Decoded:
+def read_frame(line: Line) -> Frame | Decoded:
     """Return the object of a line, with repaired characters if needed, or the events for a line without an object."""
     if line.oversize:
         return unparsed(line, "oversize")
@@ -32,7 +32,7 @@ def read_frame(line: Line) -> dict[str, Any] | Decoded:
     return unparsed(line, "malformed" if line.complete else "truncated")
 
 
-def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None]) -> Decoded:
+def decode_frame(line: Line, decode: Callable[[Frame], Decoded | None]) -> Decoded:
     """Decode a line by `decode`, which returns None for an unknown type, and may raise for an unexpected shape."""
     frame = read_frame(line)
     if isinstance(frame, Decoded):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from clisup.backends.frames import Frame
 from clisup.model.prompts.history import HistoryMessage
 from clisup.model.sessions.turn_trace import TurnTrace
 
-__all__ = ["ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "texts_of"]
+__all__ = ["ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "own_directory", "texts_of"]
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
 """Evidence in a transcript about the prompt of a run."""
@@ -67,7 +68,7 @@ class SeedRules(Protocol):
 
 def find_prompt(
     appended: bytes,
-    read: Callable[[dict[str, Any]], tuple[str, str]],
+    read: Callable[[Frame], tuple[str, str]],
     wanted: Collection[str],
     *,
     answerer: str = "assistant",
@@ -88,6 +89,14 @@ def find_prompt(
         elif found and role == answerer:
             return "answered"
     return "prompt_found" if found else "prompt_not_found"
+
+
+def own_directory(env: Mapping[str, str], default: str, *variables: str) -> str | None:
+    """Return a CLI's own directory: the first of `variables` with a value, else `default` in HOME, else None."""
+    named = next((env[name] for name in variables if env.get(name)), None)
+    home = env.get("HOME")
+    path = named or (f"{home}/{default}" if home else None)
+    return path.rstrip("/") if path is not None else None
 
 
 def texts_of(content: object) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from clisup.backends.frames import Frame
 from clisup.errors import UsageError
 from clisup.model.sessions.turn_trace import TurnTrace
 
@@ -63,7 +64,7 @@ class Exchange(Struct):
     owner: int | None = None
 
 
-def parse_entry(line: bytes) -> dict[str, Any] | None:
+def parse_entry(line: bytes) -> Frame | None:
     """Return the JSON object of a line, or None. A line with half a surrogate pair counts."""
     try:
         entry = msgspec.json.decode(line)

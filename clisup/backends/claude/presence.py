@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from clisup.backends.launch import UUID
+from clisup.backends.transcripts import own_directory
 from clisup.policy.cli_files import Presence
 
 __all__ = ["ClaudePresence"]
@@ -27,9 +28,8 @@ class ClaudePresence:
     """Rules for claude's files and flags."""
 
     def directory(self, env: Mapping[str, str]) -> str | None:
-        home = env.get("HOME")
-        config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
-        return f"{config.rstrip('/')}/sessions" if config else None
+        config = own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
+        return f"{config}/sessions" if config else None
 
     def read(self, name: str, data: bytes) -> Presence | None:
         """Return the pattern `<pid>.json`. The `.key` beside it holds a secret and is never read."""

@@ -21,7 +21,8 @@ from typing import Any
 
 from clisup.backends.base import ForkPlan
 from clisup.backends.claude.conversation import Node, chain_of, exchanges_of, nodes_of, parse_entry
-from clisup.backends.transcripts import Seed, texts_of
+from clisup.backends.frames import Frame
+from clisup.backends.transcripts import Seed, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.prompts.history import (
     HistoryBlock,
@@ -149,7 +150,7 @@ class ClaudeSeed:
         parent: str | None = None
         for number, (role, said) in enumerate(sendable(seed.history)):
             content = said if isinstance(said, str) else [self._marked(block) for block in said]
-            message: dict[str, Any] = {"role": role, "content": content}
+            message: Frame = {"role": role, "content": content}
             if role == "assistant":
                 message |= _of_the_model(content, seed.model)
             own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
@@ -166,12 +167,12 @@ class ClaudeSeed:
             })  # fmt: skip
             parent = own
 
-    def _marked(self, block: HistoryBlock) -> dict[str, Any]:
+    def _marked(self, block: HistoryBlock) -> Frame:
         marked = self.marks_caches and not isinstance(block, HistoryThinking) and block.cache
         return _block(block) | ({"cache_control": {"type": "ephemeral"}} if marked else {})
 
 
-def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
+def _of_the_model(content: Any, model: str | None) -> Frame:
     """Return the model of an answer. claude sends thinking only to the model that is named here."""
     called = not isinstance(content, str) and any(block["type"] == "tool_use" for block in content)
     return {
@@ -181,7 +182,7 @@ def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
     }
 
 
-def _block(block: HistoryBlock) -> dict[str, Any]:
+def _block(block: HistoryBlock) -> Frame:
     """Return a block in the form of the Messages API."""
     if isinstance(block, HistoryText):
         return {"type": "text", "text": block.text}
@@ -200,7 +201,7 @@ def _block(block: HistoryBlock) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content, **failed}
 
 
-def _compact(entry: dict[str, Any]) -> bytes:
+def _compact(entry: Frame) -> bytes:
     """Return JSON in which half a surrogate pair, impossible in UTF-8, stays an escape."""
     text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
@@ -208,9 +209,7 @@ def _compact(entry: dict[str, Any]) -> bytes:
 
 def config_directory(env: Mapping[str, str]) -> str | None:
     """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
-    home = env.get("HOME")
-    config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
-    return config.rstrip("/") if config is not None else None
+    return own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
 
 
 def project_folder(cwd: str) -> str:
@@ -233,6 +232,6 @@ def _base36(number: int) -> str:
     return digits or "0"
 
 
-def read_message(entry: dict[str, Any]) -> tuple[str, str]:
+def read_message(entry: Frame) -> tuple[str, str]:
     """Return role and text of a transcript's entry."""
     return entry["type"], "\n".join(texts_of(entry["message"].get("content")))

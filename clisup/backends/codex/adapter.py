@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from clisup.backends.base import (
     Adapter,
@@ -21,10 +21,11 @@ from clisup.backends.base import (
     TranscriptWord,
 )
 from clisup.backends.codex.decoder import CodexDecoder
-from clisup.backends.codex.errors import ERRORS, explain_end
+from clisup.backends.codex.errors import ERRORS, explain_exit
 from clisup.backends.codex.protocol import GREETING, config_of, said
+from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
-from clisup.backends.transcripts import find_prompt, texts_of
+from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 from clisup.model.events import TurnError
 
 __all__ = [
@@ -65,7 +66,6 @@ _EVENTS = (
     "approval_requested", "approval_resolved", "permission_denied", "retracted",
     "usage", "rate_limit", "retry", "task", "status", "unparsed",
 )  # fmt: skip
-_VERSION = re.compile(r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 _LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
 _LAUNCHER = "/@openai/codex/bin/codex.js"
 _IMAGE_TAG = re.compile(r'<image name=\[Image #\d+\] path="[^"]*">|</image>')  # around an image that came as a file
@@ -78,6 +78,7 @@ class CodexBase(Adapter):
     default_command = ("codex",)
     default_versions = ">=0.169.0,<0.170"
     version_args = ("--version",)
+    version_pattern = r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$"
     login_args = ("login", "status")
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
@@ -100,11 +101,6 @@ class CodexBase(Adapter):
             (f"{package}/{binary}",),
         )
 
-    def parse_version(self, output: str) -> str | None:
-        """Return `0.169.0` for `codex-cli 0.169.0`."""
-        found = _VERSION.search(output)
-        return found[1] if found else None
-
     def parse_login(self, output: str, exit_code: int) -> bool | None:
         """Read the output of `codex login status` (0.169.0: on stderr, no connection, exit code 1 without a login)."""
         if _LOGGED_IN.search(output):
@@ -113,7 +109,7 @@ class CodexBase(Adapter):
 
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
-        return explain_end(end)
+        return explain_exit(end)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
@@ -121,11 +117,10 @@ class CodexBase(Adapter):
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's rollout file. Its folder is the day of its first turn."""
-        home = env.get("HOME")
-        codex_home = env.get("CODEX_HOME") or (f"{home}/.codex" if home else None)
+        codex_home = own_directory(env, ".codex", "CODEX_HOME")
         if codex_home is None or not UUID.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(codex_home.rstrip('/'))}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
+        return f"{glob.escape(codex_home)}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
 
 
 class CodexAdapter(CodexBase):
@@ -183,7 +178,7 @@ def check(request: LaunchRequest) -> None:
     check_prompt("codex", request.prompt)
 
 
-def _message(entry: dict[str, Any]) -> tuple[str, str]:
+def _message(entry: Frame) -> tuple[str, str]:
     """Return role and text of an entry of a rollout file (0.169.0). Raise LookupError for other entries."""
     message = entry["payload"]
     if entry["type"] != "response_item" or message["type"] != "message":

@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.codex.calls import Calls
-from clisup.backends.frames import get_dict, get_str
+from clisup.backends.frames import Frame, get_dict, get_str
 from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested
 
 __all__ = ["ask"]
 
-Frame = dict[str, Any]
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _ONCE: dict[str, str] = {"allow": "accept", "deny": "decline"}
 

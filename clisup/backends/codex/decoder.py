@@ -11,7 +11,6 @@ its sandbox has no item: only the raw call and its raw output show the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import END_OF_INPUT, Decoded, Decoder, LaunchRequest, Reply, Terminal
@@ -19,10 +18,10 @@ from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
 from clisup.backends.codex.errors import CodexFailure, explain_report, read_report, retry_of
-from clisup.backends.codex.messages import CodexMessages
+from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
-from clisup.backends.frames import MalformedError, get_dict, get_str
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import codex_passes_on
 from clisup.model.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
@@ -32,7 +31,6 @@ from clisup.model.usage import Usage
 
 __all__ = ["CodexDecoder"]
 
-Frame = dict[str, Any]
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 

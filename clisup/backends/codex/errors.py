@@ -7,16 +7,23 @@ rules look at the code first, then the status, then the sentence.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from msgspec import Struct
 
 from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words, plain_words
-from clisup.backends.frames import get_int, get_str
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    ErrorRule,
+    Taxonomy,
+    explain_end,
+    kind_of_status,
+    plain_words,
+)
+from clisup.backends.frames import Frame, get_int, get_str
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "CodexFailure", "explain_end", "explain_report", "read_report", "retry_of"]
+__all__ = ["ERRORS", "CodexFailure", "explain_exit", "explain_report", "read_report", "retry_of"]
 
 _LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
 
@@ -84,7 +91,6 @@ _STATUS = re.compile(r"(?:unexpected status|last status:) (\d{3})\b")
 _ATTEMPT = re.compile(r"Reconnecting\.\.\. (\d{1,6})/(\d{1,6})")
 _RECONNECTING = re.compile(r"^Reconnecting\.\.\.[^(]*(?:\((.*)\))?\s*$", re.DOTALL)
 _TRY_AGAIN = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
-_MESSAGE_MAX = 4096
 
 
 class CodexFailure(Struct, frozen=True):
@@ -95,7 +101,7 @@ class CodexFailure(Struct, frozen=True):
     status: int | None = None
 
 
-def read_report(error: dict[str, Any]) -> CodexFailure:
+def read_report(error: Frame) -> CodexFailure:
     """Return the `error` object of an `error` notification or of a failed turn.
 
     While codex repeats a request, `message` only reports the reconnection, and `additionalDetails` has the reason.
@@ -116,7 +122,7 @@ def explain_report(report: CodexFailure, resets_at: str | None = None) -> TurnEr
     until = resets_at if kind in ("quota_exceeded", "rate_limit") else None
     return TurnError(
         kind=kind,
-        message=plain_words(report.text).strip()[:_MESSAGE_MAX]
+        message=plain_words(report.text).strip()[:MESSAGE_CHARS]
         or f"codex failed without a message ({report.code or 'no code'})",
         retryable=kind in RETRYABLE or until is not None,
         retry_after_s=_retry_after(report.text),
@@ -145,8 +151,8 @@ def _kind_of(report: CodexFailure, status: int | None) -> TurnErrorKind:
     rule = _RULES.exact("code", report.code) or _RULES.exact("status", status)
     if rule is not None:
         return rule.kind
-    if status is not None and status >= 400:
-        return "server" if status >= 500 else "invalid_request"
+    if (kind := kind_of_status(status)) is not None:
+        return kind
     rule = _RULES.search("text", report.text)
     if rule is not None:
         return rule.kind
@@ -164,10 +170,6 @@ def _retry_after(text: str) -> float | None:
     return float(found[1]) / (1000 if found[2].lower() == "ms" else 1) if found else None
 
 
-def explain_end(end: RunEnd) -> TurnError:
-    """Explain a run that ended without a terminal frame. The message holds the end of stderr, with advice if there is any."""
-    tail = last_words(end)
-    rule = _RULES.search("stderr", tail)
-    if rule is not None:
-        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
-    return crashed("codex", end)
+def explain_exit(end: RunEnd) -> TurnError:
+    """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
+    return explain_end(_RULES, "codex", end)

@@ -6,23 +6,27 @@ total. Item ids begin again with each process.
 
 from __future__ import annotations
 
-from typing import Any
-
 from clisup.backends.base import Capabilities, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
 from clisup.backends.codex.errors import CodexFailure, explain_report, retry_of
-from clisup.backends.codex.mcp import bridge_launcher, bridge_words, toml_value
-from clisup.backends.codex.mentions import Said, hidden
 from clisup.backends.codex.notices import usage_of
-from clisup.backends.codex.protocol import sandbox_of, strict_schema, trust_of
-from clisup.backends.frames import MalformedError, get_dict, get_str
+from clisup.backends.codex.protocol import (
+    Said,
+    bridge_launcher,
+    bridge_words,
+    hidden,
+    sandbox_of,
+    strict_schema,
+    toml_value,
+    trust_of,
+)
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, status
 from clisup.backends.lines import NOTHING, decode_frame
 from clisup.backends.long_texts import exec_passes_on
 from clisup.errors import UsageError
 from clisup.model.events import (
     AssistantMessage,
-    BackendStatus,
     EventBase,
     MessageStart,
     MessageStop,
@@ -37,7 +41,6 @@ from clisup.model.usage import Usage
 
 __all__ = ["CodexExecAdapter", "CodexExecDecoder"]
 
-Frame = dict[str, Any]
 _EVENTS = (
     "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
     "task", "status", "unparsed",
@@ -208,7 +211,7 @@ class CodexExecDecoder(Decoder):
 
     def _error(self, message: str) -> EventBase:
         """Report an error, which does not end the turn: codex reports reconnections so, and repeats `turn.failed` so."""
-        return retry_of(message) or BackendStatus(status="error", detail=message[: items.DETAIL_CHARS] or None)
+        return retry_of(message) or status("error", message)
 
     def _end(self, total: Usage | None, failure: str | None) -> Decoded:
         """End the turn. A failed turn has no total, so the share of the next turn is unknown."""

@@ -8,10 +8,9 @@ message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from clisup.backends.base import Decoded, Decoder
-from clisup.backends.frames import MalformedError, get_dict, get_str, join_halves
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, join_halves
 from clisup.backends.gemini.result import GeminiResult, is_denial
 from clisup.backends.lines import read_frame, unparsed
 from clisup.backends.long_texts import gemini_passes_on
@@ -72,7 +71,7 @@ class GeminiDecoder(Decoder):
         except MalformedError:
             return unparsed(line, "malformed")
 
-    def _frame(self, kind: str, frame: dict[str, Any], line: Line) -> Decoded:
+    def _frame(self, kind: str, frame: Frame, line: Line) -> Decoded:
         match kind:
             case "message":
                 return Decoded(self._text(frame, line))
@@ -89,7 +88,7 @@ class GeminiDecoder(Decoder):
                 return Decoded(events, self._result.terminal(frame))
         return unparsed(line, "unknown_type")
 
-    def _text(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+    def _text(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         role, text = get_str(frame, "role"), get_str(frame, "content")
         if role == "user":
             return ()  # an echo of the prompt
@@ -111,7 +110,7 @@ class GeminiDecoder(Decoder):
         self._message = _AnswerText(f"line-{line.start}")
         return (*ended, MessageStart(message_id=self._message.id)), self._message
 
-    def _tool_use(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+    def _tool_use(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         call, name = get_str(frame, "tool_id"), get_str(frame, "tool_name")
         if call is None or name is None:
             raise MalformedError("a tool call without its id or name")
@@ -129,7 +128,7 @@ class GeminiDecoder(Decoder):
             ToolUse(tool_use_id=call, name=name, input=arguments),
         )
 
-    def _tool_result(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+    def _tool_result(self, frame: Frame) -> Sequence[EventBase]:
         call, status = get_str(frame, "tool_id"), get_str(frame, "status")
         if call is None or status is None:
             raise MalformedError("a tool result without its call or status")
@@ -144,7 +143,7 @@ class GeminiDecoder(Decoder):
         events.append(ToolResult(tool_use_id=call, content=content, is_error=status == "error"))
         return events
 
-    def _error(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+    def _error(self, frame: Frame) -> Sequence[EventBase]:
         severity, message = get_str(frame, "severity"), get_str(frame, "message")
         if message is None:
             raise MalformedError("an error without its message")
@@ -168,5 +167,5 @@ class GeminiDecoder(Decoder):
         return (*self._confirm(message), MessageStop(message_id=message.id))
 
 
-def _init(frame: dict[str, Any]) -> SessionInit:
+def _init(frame: Frame) -> SessionInit:
     return SessionInit(native_session_id=get_str(frame, "session_id"), model=get_str(frame, "model"))

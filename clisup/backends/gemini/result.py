@@ -7,18 +7,16 @@ proves nothing. A failed turn may exit with 0. A `result` with success may have 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, how, refused
-from clisup.backends.frames import get_dict, get_int, get_str
-from clisup.model.events import TurnError, TurnErrorKind
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, crashed, how, kind_of_status, refused
+from clisup.backends.frames import Frame, get_dict, get_int, get_str
+from clisup.model.events import TurnError
 from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
 
 __all__ = ["ERRORS", "GeminiResult", "explain_end", "is_denial", "last_attempt"]
 
-_MESSAGE_MAX = 4096
 _CANCELLED = "FatalCancellationError"
 # Tools that need a permission. Headless gemini removes them instead of a denial, and then reports "not found".
 _GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch", "save_memory"})
@@ -125,7 +123,7 @@ class GeminiResult:
     def denied(self, name: str) -> None:
         self._denied[name] = None
 
-    def terminal(self, frame: dict[str, Any]) -> Terminal:
+    def terminal(self, frame: Frame) -> Terminal:
         """Return the end of the turn. Success without an answer is a failure, although the frame gives no reason."""
         text = "".join(self._text)
         error = self._error(frame, text)
@@ -138,7 +136,7 @@ class GeminiResult:
             denied=tuple(self._denied),
         )
 
-    def _error(self, frame: dict[str, Any], text: str) -> TurnError | None:
+    def _error(self, frame: Frame, text: str) -> TurnError | None:
         said = get_dict(frame, "error")
         if get_str(frame, "status") == "success":
             stopped = self._complaint if self._complaint and _TAXONOMY.search("text", self._complaint) else None
@@ -159,23 +157,14 @@ def _turn_error(code: str | None, message: str) -> TurnError:
     status = _status(message)
     by_text = _TAXONOMY.search("text", message)
     rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
-    kind = _kind(rule, status)
+    kind = rule.kind if rule else kind_of_status(status) or "crashed"
     return TurnError(
         kind=kind,
-        message=message.strip()[:_MESSAGE_MAX],
+        message=message.strip()[:MESSAGE_CHARS],
         retryable=kind in RETRYABLE,
         retry_after_s=_retry_after(message) if kind in ("rate_limit", "quota_exceeded", "overloaded") else None,
         http_status=status,
     )
-
-
-def _kind(rule: ErrorRule | None, status: int | None) -> TurnErrorKind:
-    """Return the rule's kind. Without a rule the first digit of the status decides."""
-    if rule is not None:
-        return rule.kind
-    if status is None:
-        return "crashed"
-    return "server" if status >= 500 else "invalid_request"
 
 
 def _exact_text(rule: ErrorRule | None) -> ErrorRule | None:
@@ -195,7 +184,7 @@ def _retry_after(message: str) -> float | None:
     return float(found[1] or found[2]) if found else None
 
 
-def _usage(stats: dict[str, Any]) -> Usage:
+def _usage(stats: Frame) -> Usage:
     """Return the turn's tokens. Zeros stand for answers that failed before their usage came: the usage is unknown.
 
     `input_tokens` includes cached tokens. `output_tokens` excludes the thoughts; only the total includes them.
@@ -225,7 +214,7 @@ def explain_end(end: RunEnd) -> TurnError:
     rule = by_stderr or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
     if rule is None and status is None:
         return crashed("gemini", end)
-    kind = _kind(rule, status)
+    kind = rule.kind if rule else kind_of_status(status) or "crashed"
     words = "; ".join(part for part in (said, rule.advice if rule else "") if part) or f"gemini {how(end)}"
     return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
 
