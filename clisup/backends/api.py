@@ -13,22 +13,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
+from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.backends.claude.adapter import ClaudeAdapter, user_message
 from clisup.backends.claude.errors import ERRORS
 from clisup.backends.claude.transcript import ClaudeSeed
-from clisup.backends.errors import ErrorRule, Taxonomy, explain_end
+from clisup.backends.errors import ErrorRule
 from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.transcripts import own_directory
 from clisup.config.model import ApiSettings
 from clisup.errors import UsageError
-from clisup.model.events import TurnError
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "AnthropicApiAdapter", "OpenAiApiAdapter"]
 
 PERMISSION_MODES = ("bypassPermissions", "default", "dontAsk", "plan")
-_EXITS = (
+_REFUSALS = (
     ErrorRule("stderr", r"Not logged in", "authentication"),
     ErrorRule(
         "stderr", r"Session ID \S+ is already in use|Invalid MCP configuration|without a model", "invalid_request"
@@ -36,18 +35,12 @@ _EXITS = (
     ErrorRule("stderr", r"No conversation found", "session_not_found"),
     ErrorRule("stderr", r"is not installed\. Install it", "spawn_failed"),
 )
-_REFUSALS = Taxonomy(_EXITS)
 
 
-class WorkerSeed(ClaudeSeed):
-    """Place and form of the worker's transcripts."""
-
-    marks_caches = True
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        """Return the worker's own directory."""
-        state = own_directory(env, ".local/state", "XDG_STATE_HOME")
-        return f"{state}/clisup-worker" if state else None
+def _home(env: Mapping[str, str]) -> str | None:
+    """Return the worker's own directory."""
+    state = own_directory(env, ".local/state", "XDG_STATE_HOME")
+    return f"{state}/clisup-worker" if state else None
 
 
 class _ApiAdapter(ClaudeAdapter):
@@ -56,11 +49,13 @@ class _ApiAdapter(ClaudeAdapter):
     lists = "api"
     default_command = (sys.executable, "-I", "-m", "clisup.worker")
     default_versions = ">=1,<2"
+    program = "the worker"
+    codes_tell = False
     version_pattern = r"(\d+\.\d+\.\d+) \(clisup worker\)"
     login_args = ()
-    errors = (*(rule for rule in ERRORS if rule.where == "status"), *_EXITS)
+    errors = (*(rule for rule in ERRORS if rule.where == "status"), *_REFUSALS)
     presence = None
-    seed = WorkerSeed()
+    seed = ClaudeSeed(_home, marks_caches=True)
     capabilities = replace(
         ClaudeAdapter.capabilities,
         live_versions="",
@@ -100,10 +95,6 @@ class _ApiAdapter(ClaudeAdapter):
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return nothing: the worker runs no commands of its own."""
         return ()
-
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a worker that ended without a result, by its stderr."""
-        return explain_end(_REFUSALS, "the worker", end)
 
 
 class AnthropicApiAdapter(_ApiAdapter):

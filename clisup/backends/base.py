@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from msgspec import Struct
 
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.errors import ErrorRule
+from clisup.backends.errors import ErrorRule, Taxonomy, explain_end
 from clisup.backends.frames import Frame
 from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpec, RunEnd, background_of
 from clisup.backends.transcripts import ForkPlan, ForkRules, SeedRules, TranscriptWord
@@ -37,9 +37,30 @@ from clisup.model.terminal import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [
-    "END_OF_INPUT", "Adapter", "ApprovalAnswer", "Background", "Capabilities", "Carried", "Chunk", "Control",
-    "ControlAnswer", "Decoded", "Decoder", "ErrorRule", "ForkPlan", "ForkRules", "LaunchRequest", "LaunchSpec",
-    "Recovery", "Reply", "RunEnd", "StaleLock", "Terminal", "TranscriptWord", "background_of",
+    "END_OF_INPUT",
+    "TOKENS",
+    "Adapter",
+    "ApprovalAnswer",
+    "Background",
+    "Capabilities",
+    "Carried",
+    "Chunk",
+    "Control",
+    "ControlAnswer",
+    "Decoded",
+    "Decoder",
+    "ErrorRule",
+    "ForkPlan",
+    "ForkRules",
+    "LaunchRequest",
+    "LaunchSpec",
+    "Recovery",
+    "Reply",
+    "RunEnd",
+    "StaleLock",
+    "Terminal",
+    "TranscriptWord",
+    "background_of",
 ]  # fmt: skip
 
 Control = Literal["model", "permission_mode", "context_usage", "compact"]
@@ -114,6 +135,11 @@ class Capabilities(Struct, frozen=True):
     events: tuple[str, ...] = ()
     """Event types that the CLI can give. Events of the daemon come with every backend."""
 
+
+TOKENS = (
+    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
+)  # fmt: skip
+"""All fields that `Capabilities.tokens` may have."""
 
 Recovery = Literal["resume", "fresh"]
 """Way to name the native session in another run."""
@@ -266,6 +292,10 @@ class Adapter(ABC):
     capabilities: ClassVar[Capabilities]
     errors: ClassVar[tuple[ErrorRule, ...]]
     """Rules that find the kind of an error. docs/errors.md has a table made from them."""
+    program: ClassVar[str] = ""
+    """Name of the CLI in messages about its end. Empty means the kind."""
+    codes_tell: ClassVar[bool] = False
+    """The CLI's own signal handlers exit with 128 + the number of the signal, as a shell does."""
     recoveries: ClassVar[Sequence[tuple[str, Recovery]]] = ()
     """Patterns of refusals that are only about the name of the native session, for `recovery`."""
 
@@ -304,9 +334,9 @@ class Adapter(ABC):
         found = re.search(self.version_pattern, output, re.MULTILINE) if self.version_pattern else None
         return found[1] if found else None
 
-    @abstractmethod
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain the end of a run without a terminal frame by its exit code and stderr."""
+        """Explain the end of a run without a terminal frame by its exit code and stderr, else as `crashed`."""
+        return explain_end(Taxonomy(self.errors), self.program or self.kind, end, codes_tell=self.codes_tell)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """Return how another run must name the native session, if the CLI refused this run only for that name.

@@ -25,21 +25,6 @@ def _home(env: Mapping[str, str]) -> str | None:
     return env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
 
 
-class DemoPresence(ClaudePresence):
-    """The demo CLI has no such files; a test may put them where they would be."""
-
-    def directory(self, env: Mapping[str, str]) -> str | None:
-        home = _home(env)
-        return f"{home}/sessions" if home else None
-
-
-class DemoSeed(ClaudeSeed):
-    """The same file in the demo's own place."""
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        return _home(env)
-
-
 class DemoAdapter(ClaudeAdapter):
     """Adapter of claude with another command, other versions and another place of the transcripts."""
 
@@ -50,8 +35,8 @@ class DemoAdapter(ClaudeAdapter):
     version_pattern = r"(\d+\.\d+\.\d+) \(clisup demo\)"
     capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
-    presence = DemoPresence()
-    seed = DemoSeed()
+    presence = ClaudePresence(_home)
+    seed = ClaudeSeed(_home)
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         return ()

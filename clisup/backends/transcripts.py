@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -10,7 +11,17 @@ from clisup.backends.frames import Frame
 from clisup.model.prompts.history import HistoryMessage
 from clisup.model.sessions.turn_trace import TurnTrace
 
-__all__ = ["ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "own_directory", "texts_of"]
+__all__ = [
+    "ForkPlan",
+    "ForkRules",
+    "Seed",
+    "SeedRules",
+    "TranscriptWord",
+    "find_prompt",
+    "json_line",
+    "own_directory",
+    "texts_of",
+]
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
 """Evidence in a transcript about the prompt of a run."""
@@ -52,6 +63,10 @@ class Seed(NamedTuple):
     at: str
     """Time in RFC 3339."""
 
+    def entry_id(self, number: int) -> str:
+        """Return the uuid of an entry. The same seed gives the same uuids."""
+        return str(uuid.uuid5(uuid.UUID(self.native_session_id), f"history/{number}"))
+
 
 class SeedRules(Protocol):
     """Rules to write a history. The daemon writes the file, whole or not at all."""
@@ -89,6 +104,12 @@ def find_prompt(
         elif found and role == answerer:
             return "answered"
     return "prompt_found" if found else "prompt_not_found"
+
+
+def json_line(entry: Frame) -> bytes:
+    """Return an entry as a line of compact JSON. Half a surrogate pair, impossible in UTF-8, stays an escape."""
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def own_directory(env: Mapping[str, str], default: str, *variables: str) -> str | None:

@@ -12,15 +12,7 @@ from typing import Any
 import clisup
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, request_text
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    Recovery,
-    RunEnd,
-)
+from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd
 from clisup.backends.errors import Taxonomy, explain_end
 from clisup.backends.frames import Frame
 from clisup.backends.launch import check_prompt
@@ -30,13 +22,6 @@ from clisup.model.prompts.content import Content
 
 __all__ = ["AcpAdapter"]
 
-_TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "reasoning_tokens",
-)
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
     "approval_requested", "approval_resolved", "usage", "status", "unparsed",
@@ -61,7 +46,7 @@ class AcpAdapter(AcpDialect, Adapter):
         chosen_id=False,
         interrupt="request",
         approvals=True,
-        tokens=_TOKENS,
+        tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
     command_characters: tuple[str, ...] = ("/",)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.settings import Setting, mode_setting, model_setting
 from clisup.backends.acp.updates import CHUNKS, SAID, Updates
-from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, Terminal
 from clisup.backends.frames import (
     Frame,
@@ -379,12 +379,7 @@ def outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
     """
     if answer.decision == "cancelled":
         return {"outcome": "cancelled"}
-    if answer.updated_input is not None:
-        raise UsageError(
-            "cannot change the input of this tool call, because the Agent Client Protocol has no way to",
-            kind="unsupported",
-            hint="deny it, and say what to do instead in the next prompt",
-        )
+    refuse_other_input(answer, "the Agent Client Protocol has no way to")
     for kind in _KINDS[answer.decision, answer.remember]:
         for option in options:
             if option.get("kind") == kind:

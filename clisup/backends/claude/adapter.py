@@ -22,25 +22,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    RunEnd,
-    TranscriptWord,
-)
+from clisup.backends.base import Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, TranscriptWord
 from clisup.backends.claude.control import context_usage
 from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.backends.claude.errors import ERRORS, explain_exit
+from clisup.backends.claude.errors import ERRORS
 from clisup.backends.claude.presence import ClaudePresence
 from clisup.backends.claude.transcript import ClaudeFork, ClaudeSeed, read_message
 from clisup.backends.frames import Frame
-from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.transcripts import find_prompt
-from clisup.errors import UsageError
-from clisup.model.events import TurnError
 from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.structured import schema_text
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
@@ -50,7 +40,6 @@ __all__ = ["PERMISSION_MODES", "ClaudeAdapter", "as_text", "user_message"]
 
 # Modes of 2.1.329. Its help does not list `default`, which works and is the only name for `manual` in 2.1.197.
 PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
-_SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
 _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -103,6 +92,7 @@ class ClaudeAdapter(Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    codes_tell = True  # 143 on SIGTERM, 129 on SIGHUP
     recoveries = (
         (r"Session ID \S+ is already in use", "resume"),
         (r"No conversation found", "fresh"),
@@ -160,13 +150,6 @@ class ClaudeAdapter(Adapter):
             return ()
         return ("bypassPermissions", "--dangerously-skip-permissions")
 
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a run that ended without a result: a known refusal to start, with advice, else `crashed`.
-
-        The message ends with the last 2 KB of stderr at most. The daemon redacts secrets before it shows the message.
-        """
-        return explain_exit(end, self.kind)
-
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
         return find_prompt(appended, read_message, [prompt])
@@ -184,7 +167,8 @@ class ClaudeAdapter(Adapter):
 def _flags(request: LaunchRequest) -> list[str]:
     flags: list[str] = []
     if request.setting_sources is not None:
-        flags += ["--setting-sources", _setting_sources(request.setting_sources)]
+        check_sources("claude", request.setting_sources)
+        flags += ["--setting-sources", request.setting_sources]
     flags += _session_flags(request)
     if request.model is not None:
         flags.append(f"--model={argv_text('model', request.model)}")
@@ -213,17 +197,6 @@ def _session_flags(request: LaunchRequest) -> list[str]:
         return []
     # --resume takes an optional value, so only the equals form binds the id to it.
     return [f"--resume={session}"] if request.resume else ["--session-id", session]
-
-
-def _setting_sources(value: str) -> str:
-    """Return a comma-separated list. An empty list means no tools."""
-    unknown = [name for name in value.split(",") if value and name.strip() not in _SETTING_SOURCES]
-    if unknown:
-        raise UsageError(
-            f"cannot take the setting sources {value!r}, because claude has no source {unknown[0]!r}",
-            hint="name some of user, project, local, or none with an empty text",
-        )
-    return value
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:

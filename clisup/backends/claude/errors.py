@@ -12,12 +12,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, explain_end, kind_of_status
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_exit", "explain_hook", "explain_report", "explain_retry",
+    "ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_hook", "explain_report", "explain_retry",
 ]  # fmt: skip
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
@@ -248,11 +247,3 @@ def _rules() -> Iterator[ErrorRule]:
 
 
 ERRORS = tuple(dict.fromkeys(_rules()))
-
-
-_REFUSALS = Taxonomy(_EXITS)
-
-
-def explain_exit(end: RunEnd, who: str) -> TurnError:
-    """Explain a run of `who` that ended without a result. claude's own handler exits with 143 on SIGTERM, 129 on SIGHUP."""
-    return explain_end(_REFUSALS, who, end, codes_tell=True)

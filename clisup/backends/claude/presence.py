@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from clisup.backends.claude.transcript import config_directory
 from clisup.backends.launch import UUID
-from clisup.backends.transcripts import own_directory
 from clisup.policy.cli_files import Presence
 
 __all__ = ["ClaudePresence"]
@@ -27,9 +27,12 @@ _FORK = b"--fork-session"
 class ClaudePresence:
     """Rules for claude's files and flags."""
 
+    def __init__(self, home: Callable[[Mapping[str, str]], str | None] = config_directory) -> None:
+        self._home = home
+
     def directory(self, env: Mapping[str, str]) -> str | None:
-        config = own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
-        return f"{config}/sessions" if config else None
+        home = self._home(env)
+        return f"{home}/sessions" if home else None
 
     def read(self, name: str, data: bytes) -> Presence | None:
         """Return the pattern `<pid>.json`. The `.key` beside it holds a secret and is never read."""

@@ -15,14 +15,13 @@ out blank texts and the images of failed results, which an API refuses.
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clisup.backends.base import ForkPlan
 from clisup.backends.claude.conversation import Node, chain_of, exchanges_of, nodes_of, parse_entry
 from clisup.backends.frames import Frame
-from clisup.backends.transcripts import Seed, own_directory, texts_of
+from clisup.backends.transcripts import Seed, json_line, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.prompts.history import (
     HistoryBlock,
@@ -124,6 +123,11 @@ def _spans(nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:
     return tuple((node.start, node.end) for node in nodes)
 
 
+def config_directory(env: Mapping[str, str]) -> str | None:
+    """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
+    return own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
+
+
 _FOLDER_LIMIT = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -131,14 +135,15 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class ClaudeSeed:
     """Rules of a history, for claude and for backends with the same transcripts.
 
-    With `marks_caches`, the file keeps the caller's cache marks (`cache_control`). claude sets its own.
+    `home` returns the directory with the CLI's `projects`, or None if the environment does not tell. With `marks_caches`, the
+    file keeps the caller's cache marks (`cache_control`). claude sets its own.
     """
 
-    marks_caches = False
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        """Return the directory with the CLI's `projects`, or None if the environment does not tell."""
-        return config_directory(env)
+    def __init__(
+        self, home: Callable[[Mapping[str, str]], str | None] = config_directory, *, marks_caches: bool = False
+    ) -> None:
+        self.home = home
+        self._marks_caches = marks_caches
 
     def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
         """Return the CLI's own path for a session of this id that begins in `cwd`, a real path."""
@@ -153,8 +158,8 @@ class ClaudeSeed:
             message: Frame = {"role": role, "content": content}
             if role == "assistant":
                 message |= _of_the_model(content, seed.model)
-            own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
-            yield _compact({
+            own = seed.entry_id(number)
+            yield json_line({
                 "parentUuid": parent,
                 "isSidechain": False,
                 "type": role,
@@ -168,7 +173,7 @@ class ClaudeSeed:
             parent = own
 
     def _marked(self, block: HistoryBlock) -> Frame:
-        marked = self.marks_caches and not isinstance(block, HistoryThinking) and block.cache
+        marked = self._marks_caches and not isinstance(block, HistoryThinking) and block.cache
         return _block(block) | ({"cache_control": {"type": "ephemeral"}} if marked else {})
 
 
@@ -199,17 +204,6 @@ def _block(block: HistoryBlock) -> Frame:
     )
     failed = {"is_error": True} if block.is_error else {}
     return {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content, **failed}
-
-
-def _compact(entry: Frame) -> bytes:
-    """Return JSON in which half a surrogate pair, impossible in UTF-8, stays an escape."""
-    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def config_directory(env: Mapping[str, str]) -> str | None:
-    """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
-    return own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
 
 
 def project_folder(cwd: str) -> str:

@@ -11,28 +11,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    RunEnd,
-    TranscriptWord,
-)
+from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, TranscriptWord
 from clisup.backends.codex.decoder import CodexDecoder
-from clisup.backends.codex.errors import ERRORS, explain_exit
+from clisup.backends.codex.errors import ERRORS
 from clisup.backends.codex.protocol import GREETING, config_of, said
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.transcripts import find_prompt, own_directory, texts_of
-from clisup.model.events import TurnError
 
 __all__ = [
     "OWN_ENVIRONMENT",
     "PERMISSION_MODES",
     "QUIET",
-    "TOKENS",
     "CodexAdapter",
     "CodexBase",
     "check",
@@ -54,13 +44,6 @@ QUIET = (
 # fmt: on
 # stderr without colours: its end is shown to people
 OWN_ENVIRONMENT = {"NO_COLOR": "1"}
-TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "reasoning_tokens",
-)  # fmt: skip
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
     "approval_requested", "approval_resolved", "permission_denied", "retracted",
@@ -83,6 +66,7 @@ class CodexBase(Adapter):
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
+    program = "codex"
     recoveries = (("no rollout found", "fresh"),)  # codex chooses the ids, so an id is never in use
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
@@ -106,10 +90,6 @@ class CodexBase(Adapter):
         if _LOGGED_IN.search(output):
             return True
         return False if "Not logged in" in output else None
-
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
-        return explain_exit(end)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""

@@ -10,20 +10,11 @@ import re
 
 from msgspec import Struct
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import (
-    MESSAGE_CHARS,
-    RETRYABLE,
-    ErrorRule,
-    Taxonomy,
-    explain_end,
-    kind_of_status,
-    plain_words,
-)
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, kind_of_status, plain_words
 from clisup.backends.frames import Frame, get_int, get_str
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "CodexFailure", "explain_exit", "explain_report", "read_report", "retry_of"]
+__all__ = ["ERRORS", "CodexFailure", "explain_report", "read_report", "retry_of"]
 
 _LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
 
@@ -168,8 +159,3 @@ def _status_in(text: str) -> int | None:
 def _retry_after(text: str) -> float | None:
     found = _TRY_AGAIN.search(text)
     return float(found[1]) / (1000 if found[2].lower() == "ms" else 1) if found else None
-
-
-def explain_exit(end: RunEnd) -> TurnError:
-    """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
-    return explain_end(_RULES, "codex", end)

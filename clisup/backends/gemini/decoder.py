@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clisup.backends.base import Decoded, Decoder
+from clisup.backends.base import Decoded
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, join_halves
 from clisup.backends.gemini.result import GeminiResult, is_denial
-from clisup.backends.lines import read_frame, unparsed
+from clisup.backends.lines import FrameDecoder
 from clisup.backends.long_texts import gemini_passes_on
 from clisup.model.events import (
     AssistantMessage,
@@ -46,7 +46,7 @@ class _AnswerText:
         return "".join(self.pieces)
 
 
-class GeminiDecoder(Decoder):
+class GeminiDecoder(FrameDecoder):
     """Decoder of one gemini process's stdout, from the first line of a turn on.
 
     gemini ends a turn on signals alone, asks for no approvals in this mode, and reports no background tasks.
@@ -59,20 +59,9 @@ class GeminiDecoder(Decoder):
         self._result = GeminiResult()
         self._tools: dict[str, str] = {}  # names of the called tools, by call
 
-    def decode(self, line: Line) -> Decoded:
-        """Decode one line. A `result` ends the turn. The method never raises."""
-        frame = read_frame(line)
-        if isinstance(frame, Decoded):
-            return frame
-        if not isinstance(kind := frame.get("type"), str):
-            return unparsed(line, "malformed")
-        try:
-            return self._frame(kind, frame, line)
-        except MalformedError:
-            return unparsed(line, "malformed")
-
-    def _frame(self, kind: str, frame: Frame, line: Line) -> Decoded:
-        match kind:
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a frame. A `result` ends the turn."""
+        match frame.get("type"):
             case "message":
                 return Decoded(self._text(frame, line))
             case "tool_use":
@@ -86,7 +75,9 @@ class GeminiDecoder(Decoder):
             case "result":
                 events = self._stop()
                 return Decoded(events, self._result.terminal(frame))
-        return unparsed(line, "unknown_type")
+            case str():
+                return None
+        raise MalformedError("a frame without a type")
 
     def _text(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         role, text = get_str(frame, "role"), get_str(frame, "content")

@@ -12,22 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    RunEnd,
-    TranscriptWord,
-)
+from clisup.backends.base import Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd, TranscriptWord
 from clisup.backends.frames import Frame
-from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.backends.qwen.errors import ERRORS, explain_exit, last_failure
+from clisup.backends.qwen.errors import ERRORS, last_failure
 from clisup.backends.qwen.history import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt, texts_of
-from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.structured import schema_text
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
@@ -35,7 +26,6 @@ from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
 
 PERMISSION_MODES = ("auto", "auto-edit", "default", "plan", "yolo")
-_SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("--output-format", "stream-json", "--include-partial-messages")
 # A file mention for the CLI: an `@` without a backslash before it, and with text after it.
 _MENTION = re.compile(r"@(?<!\\@)(?=[^\s,;!?()\[\]{}])")  # the @ first: such an expression is six times as fast
@@ -84,6 +74,7 @@ class QwenAdapter(Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    codes_tell = True  # 130, after SIGTERM too
     recoveries = (
         (r"Session Id \S+ already exists", "resume"),
         (r"No saved session found with ID", "fresh"),
@@ -133,10 +124,6 @@ class QwenAdapter(Adapter):
         """Return a decoder for the stdout of one turn."""
         return QwenDecoder(carried, expand=request.expand)
 
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a run that ended without a result: a signal (130), a limit of the CLI (53, 55) or a refusal to start."""
-        return explain_exit(end)
-
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
         """Return the failure in the transcript: qwen writes each failed request there, and prints nothing about a repetition."""
         return last_failure(appended)
@@ -155,16 +142,9 @@ class QwenAdapter(Adapter):
 
 def _reach(request: LaunchRequest) -> Reach:
     """Settings that the CLI may read: all, all except those of the working directory, or none."""
-    sources = request.setting_sources
-    if sources is None:
+    if request.setting_sources is None:
         return "open"
-    names = {name.strip() for name in sources.split(",") if name.strip()}
-    unknown = sorted(names - _SETTING_SOURCES)
-    if unknown:
-        raise UsageError(
-            f"cannot take the setting sources {sources!r}, because qwen has no source {unknown[0]!r}",
-            hint="name some of user, project, local, or none with an empty text",
-        )
+    names = check_sources("qwen", request.setting_sources)
     if names & {"project", "local"}:
         return "open"
     return "closed" if names and request.mcp_config_file is None else "bare"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, explain_end, kind_of_status
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "UNASKED", "explain_error", "explain_exit", "explain_retry", "last_failure"]
+__all__ = ["ERRORS", "UNASKED", "explain_error", "explain_retry", "last_failure"]
 
 _PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
 _STATUS = re.compile(r"^(\d{3}) ")
@@ -114,11 +113,6 @@ def _kind(words: str, status: int | None) -> TurnErrorKind:
     if by_text is not None and by_text.kind in ("quota_exceeded", "context_overflow", "refusal"):
         return by_text.kind
     return by_status.kind if by_status else kind_of_status(status) or "invalid_request"
-
-
-def explain_exit(end: RunEnd) -> TurnError:
-    """Explain a run that ended without a result. qwen's own handler exits with 130, after SIGTERM too."""
-    return explain_end(_TAXONOMY, "qwen", end, codes_tell=True)
 
 
 def last_failure(transcript: bytes) -> TurnError | None:

@@ -6,13 +6,11 @@ adjacent user messages. Only the text of a failed result shows the error, becaus
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 from clisup.backends.frames import Frame
-from clisup.backends.transcripts import Seed, own_directory
+from clisup.backends.transcripts import Seed, json_line, own_directory
 from clisup.model.prompts.history import (
     HistoryBlock,
     HistoryText,
@@ -42,8 +40,8 @@ class QwenSeed:
         names: dict[str, str] = {}
         entries = (entry for role, said in sendable(seed.history) for entry in _entries(role, said, names))
         for number, (kind, parts) in enumerate(entries):
-            own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
-            entry = {
+            own = seed.entry_id(number)
+            yield json_line({
                 "uuid": own,
                 "parentUuid": parent,
                 "sessionId": seed.native_session_id,
@@ -51,10 +49,8 @@ class QwenSeed:
                 "type": kind,
                 "cwd": seed.cwd,
                 "message": {"role": _ROLES[kind], "parts": parts},
-            }
+            })  # fmt: skip
             parent = own
-            text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-            yield text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str]) -> Iterator[tuple[str, list[Frame]]]:
