@@ -17,7 +17,7 @@ from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "MESSAGE_CHARS", "RETRYABLE", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how", "kind_of_status",
+    "MESSAGE_CHARS", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how", "kind_of_status",
     "last_words", "plain_words", "refused",
 ]  # fmt: skip
 
@@ -40,6 +40,17 @@ class ErrorRule(NamedTuple):
     says: str
     kind: TurnErrorKind
     advice: str = ""
+
+
+STATUS_RULES = (
+    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "503", "overloaded"),
+)
+"""HTTP statuses that mean the same to every CLI."""
 
 
 class Taxonomy:

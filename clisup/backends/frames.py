@@ -13,7 +13,7 @@ from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
     "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Frame", "MalformedError", "decode_any", "detail", "excerpt", "first_str",
-    "get_dict", "get_dicts", "get_int", "get_list", "get_number", "get_str", "join_halves", "mend", "status", "status_from",
+    "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend", "status", "status_from",
     "too_deep",
 ]  # fmt: skip
 
@@ -65,15 +65,16 @@ def get_dict(frame: Frame, name: str) -> Frame:
     return value if isinstance(value, dict) else {}
 
 
-def get_list(frame: Frame, name: str) -> list[Any]:
-    """Return the list in a field; an empty one for anything else."""
-    value = frame.get(name)
-    return value if isinstance(value, list) else []
-
-
 def get_dicts(frame: Frame, name: str) -> list[Frame]:
-    """Return the objects of the list in a field."""
-    return [item for item in get_list(frame, name) if isinstance(item, dict)]
+    """Return the objects of the list in a field; an empty list for anything else."""
+    value = frame.get(name)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def get_strs(frame: Frame, name: str) -> list[str]:
+    """Return the texts of the list in a field; an empty list for anything else."""
+    value = frame.get(name)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def first_str(frame: Frame, *names: str) -> str | None:

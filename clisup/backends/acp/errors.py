@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, kind_of_status, plain_words
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    kind_of_status,
+    plain_words,
+)
 from clisup.backends.frames import Frame, first_str, get_dict, get_int, get_number, get_str
 from clisup.model.events import TurnError, TurnErrorKind
 
@@ -36,14 +44,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "-32603", "server"),
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
-    ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "529", "overloaded"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("text", r"(?i)insufficient_quota|usage limit|quota (?:was |is )?exceeded|exceeded your current quota", "quota_exceeded"),
     ErrorRule("text", r"(?i)context[ _]length|maximum context|context window|prompt is too long|too many tokens", "context_overflow"),
     ErrorRule("text", r"(?i)rate.?limit|too many requests", "rate_limit"),

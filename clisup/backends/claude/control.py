@@ -16,7 +16,7 @@ from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Control, ControlAnswer
-from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, get_strs
 from clisup.model.events import EventBase, PermissionDenied
 
 __all__ = [
@@ -131,9 +131,8 @@ def control_line(request_id: str, control: Control, value: str | None) -> str | 
 
 def prompts_of_frame(frame: Frame) -> tuple[str, ...] | None:
     """Return the ids of the prompts that a frame names, or None without any, as in a follow-up turn of the CLI itself."""
-    named = frame.get("user_message_uuids")
-    if isinstance(named, list):
-        return tuple(name for name in named if isinstance(name, str))
+    if isinstance(frame.get("user_message_uuids"), list):
+        return tuple(get_strs(frame, "user_message_uuids"))
     one = get_str(frame, "user_message_uuid")
     return (one,) if one is not None else None
 
@@ -173,7 +172,6 @@ class LiveState:
 
 def context_usage(answer: Mapping[str, Any]) -> Frame:
     """Return the answer to `get_context_usage`, without claude's drawing."""
-    categories = answer.get("categories")
     return {
         "total_tokens": answer.get("totalTokens"),
         "max_tokens": answer.get("maxTokens"),
@@ -181,7 +179,6 @@ def context_usage(answer: Mapping[str, Any]) -> Frame:
         "model": answer.get("model"),
         "categories": [
             {"name": get_str(category, "name"), "tokens": category.get("tokens"), "kind": get_str(category, "kind")}
-            for category in (categories if isinstance(categories, list) else ())
-            if isinstance(category, dict)
+            for category in get_dicts(dict(answer), "categories")
         ],
     }

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from clisup.backends.frames import Frame
+from clisup.backends.frames import Frame, get_str
+from clisup.backends.transcripts import texts_of
 from clisup.errors import UsageError
 from clisup.model.sessions.turn_trace import TurnTrace
 
@@ -101,41 +102,30 @@ def nodes_of(lines: Iterable[bytes]) -> list[Node]:
     return nodes
 
 
-def _node(entry: Mapping[str, Any], start: int, end: int) -> Node:
-    node = Node(start, end, _text(entry.get("type")) or "")
-    node.uuid, node.leaf = _text(entry.get("uuid")), _text(entry.get("leafUuid"))
+def _node(entry: Frame, start: int, end: int) -> Node:
+    node = Node(start, end, get_str(entry, "type") or "")
+    node.uuid, node.leaf = get_str(entry, "uuid"), get_str(entry, "leafUuid")
     node.side = entry.get("isSidechain") is True
     node.compaction = node.kind == "system" and entry.get("subtype") == "compact_boundary"
     message = entry.get("message")
     if node.uuid is None or not isinstance(message, dict):
         return node
     content = message.get("content")
+    words = "\n".join(texts_of(content)).strip()
     if node.kind == "assistant":
-        node.message_id = _text(message.get("id"))
-        node.filler = message.get("model") == "<synthetic>" and _words(content) == _NO_ANSWER
+        node.message_id = get_str(message, "id")
+        node.filler = message.get("model") == "<synthetic>" and words == _NO_ANSWER
     elif node.kind == "user":
         node.is_result = _only_results(content)
-        node.prompt = None if node.is_result else _prompt(entry, _words(content))
+        node.prompt = None if node.is_result else _prompt(entry, words)
     return node
 
 
-def _prompt(entry: Mapping[str, Any], words: str) -> tuple[str, int] | None:
+def _prompt(entry: Frame, words: str) -> tuple[str, int] | None:
     own_word = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
     if own_word or words.startswith((_INTERRUPTED, *_LOCAL)):
         return None
     return words[:_COMPARED].strip(), len(words.encode("utf-8", "replace"))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _words(content: Any) -> str:
-    if isinstance(content, str):
-        return content.strip()
-    blocks = content if isinstance(content, list) else []
-    texts = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
-    return "\n".join(texts).strip()
 
 
 def _only_results(content: Any) -> bool:

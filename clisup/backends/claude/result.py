@@ -21,9 +21,9 @@ from clisup.backends.frames import (
     get_dict,
     get_dicts,
     get_int,
-    get_list,
     get_number,
     get_str,
+    get_strs,
 )
 from clisup.model.events import EventBase, PermissionDenied, ToolResult
 from clisup.model.usage import Usage, whole_usd
@@ -73,18 +73,14 @@ def _is_error(frame: Frame) -> bool:
     said = frame.get("is_error")
     if not isinstance(said, bool) and subtype is None:
         raise MalformedError("neither is_error nor subtype")
-    return said is True or bool(_errors(frame)) or (subtype or "").startswith("error_")
-
-
-def _errors(frame: Frame) -> list[str]:
-    return [error for error in get_list(frame, "errors") if isinstance(error, str)]
+    return said is True or bool(get_strs(frame, "errors")) or (subtype or "").startswith("error_")
 
 
 def _report(frame: Frame, failure: ClaudeFailure) -> ClaudeFailure:
     """Return the failure. Words of the result go before words of earlier frames."""
     return replace(
         failure,
-        text="\n".join(_errors(frame)) or get_str(frame, "result") or failure.text,
+        text="\n".join(get_strs(frame, "errors")) or get_str(frame, "result") or failure.text,
         api_error=get_str(frame, "api_error") or failure.api_error,
         api_type=get_str(frame, "api_error_type") or failure.api_type,
         status=get_int(frame, "api_error_status") or failure.status,

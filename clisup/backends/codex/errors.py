@@ -10,7 +10,15 @@ import re
 
 from msgspec import Struct
 
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, kind_of_status, plain_words
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    kind_of_status,
+    plain_words,
+)
 from clisup.backends.frames import Frame, get_int, get_str
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
@@ -39,13 +47,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "threadRollbackFailed", "protocol"),
     ErrorRule("code", "activeTurnNotSteerable", "protocol"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found", "name another model, or mend the provider's base_url"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
-    ErrorRule("status", "429", "rate_limit"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
     ErrorRule("text", r"no rollout found", "session_not_found"),
     ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",

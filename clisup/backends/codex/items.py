@@ -19,6 +19,7 @@ from clisup.backends.frames import (
     get_dicts,
     get_int,
     get_str,
+    get_strs,
     status,
     status_from,
 )
@@ -76,12 +77,8 @@ def message_blocks(item: Frame) -> tuple[Block, ...]:
     if kind_of(item) != "reasoning":
         text = get_str(item, "text")
         return (Block(kind="text", text=text),) if text else ()
-    parts = [get_str(item, "text")] if "text" in item else [*_texts(item.get("summary")), *_texts(item.get("content"))]
+    parts = [get_str(item, "text")] if "text" in item else [*get_strs(item, "summary"), *get_strs(item, "content")]
     return tuple(Block(kind="thinking", text=part) for part in parts if part)
-
-
-def _texts(value: object) -> list[str]:
-    return [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
 
 
 # Tools

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from clisup.backends.base import Decoded
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, join_halves
-from clisup.backends.gemini.result import GeminiResult, is_denial
+from clisup.backends.gemini.result import is_denial, terminal_of
 from clisup.backends.lines import FrameDecoder
 from clisup.backends.long_texts import gemini_passes_on
 from clisup.model.events import (
@@ -56,7 +56,9 @@ class GeminiDecoder(FrameDecoder):
 
     def __init__(self) -> None:
         self._message: _AnswerText | None = None
-        self._result = GeminiResult()
+        self._answer: list[str] = []  # the model's text since the last tool call
+        self._complaint: str | None = None  # an error after which the model has not gone on
+        self._denied: dict[str, None] = {}
         self._tools: dict[str, str] = {}  # names of the called tools, by call
 
     def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
@@ -74,7 +76,7 @@ class GeminiDecoder(FrameDecoder):
                 return Decoded(self._error(frame))
             case "result":
                 events = self._stop()
-                return Decoded(events, self._result.terminal(frame))
+                return Decoded(events, terminal_of(frame, "".join(self._answer), self._complaint, self._denied))
             case str():
                 return None
         raise MalformedError("a frame without a type")
@@ -90,12 +92,15 @@ class GeminiDecoder(FrameDecoder):
         text = join_halves(text)[0]
         events, message = self._start(line)
         message.pieces.append(text)
-        self._result.text(text)
+        self._answer.append(text)
         return (*events, ContentDelta(kind="text", text=text, index=message.index, message_id=message.id))
 
     def _start(self, line: Line) -> tuple[Sequence[EventBase], _AnswerText]:
         """Return the open message. gemini has no message ids, so the place of the first line names a message."""
-        ended = self._stop() if self._result.went_on() else ()
+        ended: Sequence[EventBase] = ()
+        if self._complaint is not None:  # a hook asked for another answer
+            ended, self._complaint = self._stop(), None
+            self._answer.clear()
         if self._message is not None:
             return (), self._message
         self._message = _AnswerText(f"line-{line.start}")
@@ -108,7 +113,7 @@ class GeminiDecoder(FrameDecoder):
         arguments = get_dict(frame, "parameters")
         events, message = self._start(line)
         self._tools[call] = name
-        self._result.called()
+        self._answer.clear()  # a text before a call is no final answer
         block = Block(kind="tool_use", tool_use_id=call, name=name, input=arguments)
         confirmed = self._confirm(message)
         message.index += 1
@@ -129,7 +134,7 @@ class GeminiDecoder(FrameDecoder):
         events: list[EventBase] = list(self._stop())
         name = self._tools.get(call)
         if name is not None and is_denial(get_str(error, "type"), name):
-            self._result.denied(name)
+            self._denied[name] = None
             events.append(PermissionDenied(tool_use_id=call, name=name, reason=message))
         events.append(ToolResult(tool_use_id=call, content=content, is_error=status == "error"))
         return events
@@ -138,7 +143,7 @@ class GeminiDecoder(FrameDecoder):
         severity, message = get_str(frame, "severity"), get_str(frame, "message")
         if message is None:
             raise MalformedError("an error without its message")
-        self._result.complained(message)
+        self._complaint = message
         return (BackendStatus(status=severity or "error", detail=message),)
 
     def _confirm(self, message: _AnswerText) -> Sequence[EventBase]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, Taxonomy, kind_of_status
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, STATUS_RULES, ErrorRule, Taxonomy, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "UNASKED", "explain_error", "explain_retry", "last_failure"]
@@ -35,14 +35,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     # Statuses of the API.
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found", "name a model that the endpoint has"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
     ErrorRule("status", "422", "invalid_request"),
-    ErrorRule("status", "429", "rate_limit"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("status", "529", "overloaded"),
     # Without a status: no answer, or an incomplete one.
     ErrorRule(
