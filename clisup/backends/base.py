@@ -37,30 +37,9 @@ from clisup.model.terminal import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [
-    "END_OF_INPUT",
-    "TOKENS",
-    "Adapter",
-    "ApprovalAnswer",
-    "Background",
-    "Capabilities",
-    "Carried",
-    "Chunk",
-    "Control",
-    "ControlAnswer",
-    "Decoded",
-    "Decoder",
-    "ErrorRule",
-    "ForkPlan",
-    "ForkRules",
-    "LaunchRequest",
-    "LaunchSpec",
-    "Recovery",
-    "Reply",
-    "RunEnd",
-    "StaleLock",
-    "Terminal",
-    "TranscriptWord",
-    "background_of",
+    "END_OF_INPUT", "TOKENS", "Adapter", "ApprovalAnswer", "Background", "Capabilities", "Carried", "Chunk",
+    "Control", "ControlAnswer", "Decoded", "Decoder", "ErrorRule", "ForkPlan", "ForkRules", "LaunchRequest",
+    "LaunchSpec", "Recovery", "Reply", "RunEnd", "StaleLock", "Terminal", "TranscriptWord", "background_of",
 ]  # fmt: skip
 
 Control = Literal["model", "permission_mode", "context_usage", "compact"]

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.presence import ClaudePresence
-from clisup.backends.claude.transcript import ClaudeSeed
+from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed
 from clisup.backends.transcripts import own_directory
 
 __all__ = ["DemoAdapter"]

@@ -17,8 +17,8 @@ from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "MESSAGE_CHARS", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how", "kind_of_status",
-    "last_words", "plain_words", "refused",
+    "MESSAGE_CHARS", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how",
+    "kind_of_status", "last_words", "plain_words", "refused",
 ]  # fmt: skip
 
 Place = Literal["code", "status", "text", "exit", "stderr"]

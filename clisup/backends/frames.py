@@ -12,9 +12,9 @@ from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
-    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Frame", "MalformedError", "decode_any", "detail", "excerpt", "first_str",
-    "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend", "status", "status_from",
-    "too_deep",
+    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Frame", "MalformedError", "decode_any", "detail", "excerpt",
+    "first_str", "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend",
+    "status", "status_from", "too_deep",
 ]  # fmt: skip
 
 MAX_DEPTH = 200  # an event adds a few levels of its own, and no JSON writer goes deeper than 255
@@ -25,7 +25,7 @@ LARGEST = 2**53
 DETAIL_CHARS = 2000  # of a text in an event beside the payload; the spool has the whole line
 
 Frame = dict[str, Any]
-"""JSON object from a CLI. Each field may be absent or hold anything, so the `get_*` functions read it."""
+"""JSON object that a CLI writes or reads. What it writes may lack any field or hold anything: the `get_*` functions read it."""
 
 _ANY = msgspec.json.Decoder()
 _MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")

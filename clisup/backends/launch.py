@@ -17,19 +17,8 @@ from clisup.model.usage import Usage
 from clisup.policy.cli_files import StaleLock
 
 __all__ = [
-    "UUID",
-    "Background",
-    "Carried",
-    "LaunchRequest",
-    "LaunchSpec",
-    "RunEnd",
-    "argv_path",
-    "argv_text",
-    "background_of",
-    "check_mode",
-    "check_prompt",
-    "check_sources",
-    "check_uuid",
+    "UUID", "Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "argv_path", "argv_text",
+    "background_of", "check_mode", "check_prompt", "check_sources", "check_uuid",
 ]  # fmt: skip
 
 Background = Mapping[str, str | None]

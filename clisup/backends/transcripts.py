@@ -12,16 +12,9 @@ from clisup.model.prompts.history import HistoryMessage
 from clisup.model.sessions.turn_trace import TurnTrace
 
 __all__ = [
-    "ForkPlan",
-    "ForkRules",
-    "Seed",
-    "SeedRules",
-    "TranscriptWord",
-    "find_prompt",
-    "json_line",
-    "own_directory",
+    "ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "json_line", "own_directory",
     "texts_of",
-]
+]  # fmt: skip
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
 """Evidence in a transcript about the prompt of a run."""

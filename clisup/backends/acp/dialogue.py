@@ -36,7 +36,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "options_of", "outcome", "read_frame", "reply_text", "request_text"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "outcome", "read_frame", "request_text"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived

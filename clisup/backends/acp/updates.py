@@ -39,7 +39,7 @@ from clisup.model.events import (
 )
 from clisup.model.usage import Usage
 
-__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "AcpTool", "Updates", "block_of", "result_of"]
+__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates"]
 
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}

@@ -26,8 +26,8 @@ from clisup.backends.base import Adapter, Capabilities, Carried, LaunchRequest, 
 from clisup.backends.claude.control import context_usage
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.errors import ERRORS
-from clisup.backends.claude.presence import ClaudePresence
-from clisup.backends.claude.transcript import ClaudeFork, ClaudeSeed, read_message
+from clisup.backends.claude.fork import ClaudeFork
+from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed, read_message
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.transcripts import find_prompt

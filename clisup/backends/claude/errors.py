@@ -15,9 +15,7 @@ from msgspec import Struct
 from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = [
-    "ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_hook", "explain_report", "explain_retry",
-]  # fmt: skip
+__all__ = ["ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_hook", "explain_report", "explain_retry"]
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
 _DIAGNOSTIC = "[ede_diagnostic]"

@@ -18,9 +18,8 @@ from clisup.backends.frames import LARGEST, Frame, MalformedError
 from clisup.model.events import DeltaKind
 
 __all__ = [
-    "Assistant", "BlockDelta", "BlockStart", "BlockStop", "ContentBlock", "HotFrame", "InputDelta", "MessageDelta",
-    "MessageStartEvent", "MessageStopEvent", "Ping", "StreamEvent", "System", "TextBlockDelta",
-    "ThinkingBlockDelta", "UsageCounts", "User", "as_blocks", "decode_hot", "raw_delta_text",
+    "Assistant", "BlockDelta", "BlockStop", "ContentBlock", "HotFrame", "MessageDelta", "MessageStartEvent",
+    "MessageStopEvent", "StreamEvent", "System", "UsageCounts", "User", "as_blocks", "decode_hot", "raw_delta_text",
 ]  # fmt: skip
 
 Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]

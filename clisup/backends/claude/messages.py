@@ -26,7 +26,7 @@ from clisup.model.events import (
 )
 from clisup.model.usage import Usage
 
-__all__ = ["ClaudeMessages", "StreamedMessage", "blocks_of", "tool_result", "tool_uses", "user_text"]
+__all__ = ["ClaudeMessages", "blocks_of", "tool_result", "tool_uses", "user_text"]
 
 
 class StreamedMessage:

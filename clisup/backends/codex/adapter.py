@@ -19,14 +19,7 @@ from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 
-__all__ = [
-    "OWN_ENVIRONMENT",
-    "PERMISSION_MODES",
-    "QUIET",
-    "CodexAdapter",
-    "CodexBase",
-    "check",
-]
+__all__ = ["OWN_ENVIRONMENT", "PERMISSION_MODES", "QUIET", "CodexAdapter", "CodexBase", "check"]
 
 PERMISSION_MODES = ("danger-full-access", "read-only", "workspace-write")
 # fmt: off

@@ -38,8 +38,8 @@ from clisup.model.events import (
 )
 
 __all__ = [
-    "MESSAGES", "CodexMessages", "is_tool", "item_id", "kind_of", "message_blocks", "other_events", "snake",
-    "tool_result", "tool_use",
+    "MESSAGES", "CodexMessages", "is_tool", "item_id", "kind_of", "other_events", "snake", "tool_result",
+    "tool_use",
 ]  # fmt: skip
 
 MESSAGES = frozenset({"agent_message", "reasoning", "plan"})

@@ -15,9 +15,9 @@ from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = [
-    "GREETING", "INITIALIZE", "INTERRUPT", "START_TURN", "THREAD", "Said", "answer_to", "approvals_of",
-    "bridge_launcher", "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of",
-    "servers_of", "start_turn", "strict_schema", "switched_off", "toml_value", "trust_of",
+    "GREETING", "INTERRUPT", "START_TURN", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
+    "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
+    "strict_schema", "switched_off", "toml_value", "trust_of",
 ]  # fmt: skip
 
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4

@@ -35,10 +35,10 @@ from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.content import Image
 
-__all__ = ["PERMISSION_MODES", "STALE_LOCKS", "GeminiAdapter", "closed_variables", "trust_variables"]
+__all__ = ["PERMISSION_MODES", "GeminiAdapter"]
 
 # Every gemini of a home takes this lock at its start. A killed one may leave it, and the next one waits 12 s.
-STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
+_STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
 PERMISSION_MODES = ("auto_edit", "default", "plan", "yolo")
 _ID_PREFIX = "_"
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
@@ -104,7 +104,7 @@ class GeminiAdapter(Adapter):
                 hint="put them into ~/.gemini/settings.json",
             )
         stdin, altered = _stdin_of(request)
-        trust, trust_flags = trust_variables(request.setting_sources)
+        trust, trust_flags = _trust_variables(request.setting_sources)
         env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}  # the launcher itself is then the worker
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
@@ -121,8 +121,8 @@ class GeminiAdapter(Adapter):
             env=env,
             stdout_mode="file",
             prompt_altered=altered,
-            closed_env=closed_variables(request.setting_sources),
-            stale_locks=STALE_LOCKS,
+            closed_env=_closed_variables(request.setting_sources),
+            stale_locks=_STALE_LOCKS,
             files={image.file_name(number): image.raw for number, image in enumerate(request.images, 1)},
         )
 
@@ -155,7 +155,7 @@ class GeminiAdapter(Adapter):
         return f"{glob.escape(home)}/.gemini/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
 
 
-def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+def _trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables and flags that decide which settings of the working directory gemini reads.
 
     `user`: gemini reads its settings while the directory is untrusted. `--skip-trust` applies later, so permission modes and the
@@ -176,7 +176,7 @@ def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[
     return {"GEMINI_CLI_TRUST_WORKSPACE": "false"}, ("--skip-trust",) if "user" in names else ()
 
 
-def closed_variables(setting_sources: str | None) -> tuple[str, ...]:
+def _closed_variables(setting_sources: str | None) -> tuple[str, ...]:
     """Return the names that a repository's `.env` must not set, if the caller does not want the directory's settings."""
     return () if setting_sources is None or "project" in setting_sources else _CLOSED
 
