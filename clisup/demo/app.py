@@ -17,7 +17,8 @@ from clisup.demo.player import Player
 from clisup.demo.script import BadScript, ScriptStep, parse_script
 from clisup.demo.session import DemoSession, open_session
 from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import Frames, token_usage, write_all
+from clisup.stream_json.frames import Frames, token_usage
+from clisup.stream_json.lines import write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
 if TYPE_CHECKING:

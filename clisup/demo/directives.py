@@ -23,7 +23,7 @@ from clisup.demo.script import (
     seconds,
 )  # fmt: skip
 from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import encode_frame, write_all
+from clisup.stream_json.lines import encode_frame, write_all
 
 __all__ = ["API_FAILURES", "DIRECTIVES", "ApiFailure", "fail", "fail_api", "help_text", "markdown_table"]
 

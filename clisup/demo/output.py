@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from clisup.stream_json.frames import encode_frame, write_all
+from clisup.stream_json.lines import encode_frame, write_all
 
 __all__ = ["LONGEST_NAP_S", "Interrupted", "Stopped", "Wire", "catch_signals", "hold_signals", "ignore_signals", "nap"]
 

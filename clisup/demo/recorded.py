@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from clisup.demo.arguments import BadArguments
 from clisup.demo.output import nap
 from clisup.demo.script import seconds
-from clisup.stream_json.frames import write_all
+from clisup.stream_json.lines import write_all
 
 __all__ = ["PlayedRecording", "load", "play", "play_as_command"]
 

@@ -1,20 +1,16 @@
 """Shapes of claude's stream-json frames, from recordings of 2.1.329.
 
-The builders are pure apart from the random uuid and the time in a frame. Frames leave out fields that no reader uses.
+The functions are pure apart from the random uuid and the time in a frame. Frames leave out fields that no reader uses.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import select
 import time
 from typing import Any
 
 from clisup.stream_json.transcript import new_id
 
-__all__ = ["Frame", "Frames", "encode_frame", "token_usage", "write_all"]
+__all__ = ["Frame", "Frames", "token_usage"]
 
 Frame = dict[str, Any]
 CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1")
@@ -121,32 +117,3 @@ class Frames:
 def _now() -> str:
     now = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-
-
-# Lines of JSON on a descriptor
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-
-
-def encode_frame(frame: dict[str, Any]) -> bytes:
-    """Return a frame's line without its newline. UTF-8 has no lone surrogates, so they are escaped."""
-    text = _encode(frame)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(frame, separators=(",", ":")).encode()
-
-
-def write_all(fd: int, data: bytes) -> bool:
-    """Write all of `data`, and wait if the descriptor is full. Return False if the reader has closed its end."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            select.select([], [fd], [])
-        except OSError as error:
-            if error.errno in (errno.EPIPE, errno.EBADF, errno.EIO, errno.ECONNRESET):
-                return False
-            raise
-    return True

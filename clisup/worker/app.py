@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 import trio
 
-from clisup.stream_json.frames import Frames, encode_frame, token_usage, write_all
+from clisup.stream_json.frames import Frames, token_usage
+from clisup.stream_json.lines import encode_frame, write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 from clisup.worker.apis.api import Api, ApiRequest, MissingLibrary, failure_of
 from clisup.worker.apis.failures import Endpoint

@@ -9,7 +9,8 @@ from typing import Any
 
 import trio
 
-from clisup.stream_json.frames import Frame, Frames, encode_frame, write_all
+from clisup.stream_json.frames import Frame, Frames
+from clisup.stream_json.lines import encode_frame, write_all
 from clisup.worker import VERSION
 from clisup.worker.apis.prices import price_of
 from clisup.worker.controls import carry_out

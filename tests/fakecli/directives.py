@@ -25,7 +25,8 @@ from clisup.demo.script import (
 from clisup.demo.session import DemoSession
 from clisup.demo.tools import BackgroundTask, task_id
 from clisup.demo.turn import DemoTurn
-from clisup.stream_json.frames import encode_frame, token_usage, write_all
+from clisup.stream_json.frames import token_usage
+from clisup.stream_json.lines import encode_frame, write_all
 
 __all__ = ["ERROR_KINDS", "MORE", "ORPHAN_KINDS", "add_prompt"]
 
