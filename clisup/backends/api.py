@@ -7,46 +7,40 @@ stream-json, with the requirements for the answer. The key goes into the variabl
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from clisup.backends.base import LaunchRequest, LaunchSpec, RunEnd
-from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.base import LaunchRequest, LaunchSpec
+from clisup.backends.claude.adapter import ClaudeAdapter, user_message
 from clisup.backends.claude.errors import ERRORS
-from clisup.backends.claude.input import user_message
 from clisup.backends.claude.transcript import ClaudeSeed
-from clisup.backends.errors import ErrorRule, crashed, last_words
+from clisup.backends.errors import ErrorRule
 from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.transcripts import own_directory
 from clisup.config.model import ApiSettings
 from clisup.errors import UsageError
-from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "AnthropicApiAdapter", "OpenAiApiAdapter"]
 
 PERMISSION_MODES = ("bypassPermissions", "default", "dontAsk", "plan")
-_VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup worker\)")
-_EXITS: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
-    (re.compile(r"Not logged in"), "authentication"),
-    (re.compile(r"Session ID \S+ is already in use|Invalid MCP configuration|without a model"), "invalid_request"),
-    (re.compile(r"No conversation found"), "session_not_found"),
-    (re.compile(r"is not installed\. Install it"), "spawn_failed"),
+_REFUSALS = (
+    ErrorRule("stderr", r"Not logged in", "authentication"),
+    ErrorRule(
+        "stderr", r"Session ID \S+ is already in use|Invalid MCP configuration|without a model", "invalid_request"
+    ),
+    ErrorRule("stderr", r"No conversation found", "session_not_found"),
+    ErrorRule("stderr", r"is not installed\. Install it", "spawn_failed"),
 )
 
 
-class WorkerSeed(ClaudeSeed):
-    """Place and form of the worker's transcripts."""
-
-    marks_caches = True
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        """Return the worker's own directory."""
-        state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
-        return f"{state}/clisup-worker" if state else None
+def _home(env: Mapping[str, str]) -> str | None:
+    """Return the worker's own directory."""
+    state = own_directory(env, ".local/state", "XDG_STATE_HOME")
+    return f"{state}/clisup-worker" if state else None
 
 
 class _ApiAdapter(ClaudeAdapter):
@@ -55,13 +49,13 @@ class _ApiAdapter(ClaudeAdapter):
     lists = "api"
     default_command = (sys.executable, "-I", "-m", "clisup.worker")
     default_versions = ">=1,<2"
+    program = "the worker"
+    codes_tell = False
+    version_pattern = r"(\d+\.\d+\.\d+) \(clisup worker\)"
     login_args = ()
-    errors = (
-        *(rule for rule in ERRORS if rule.where == "status"),
-        *(ErrorRule("stderr", pattern.pattern, kind) for pattern, kind in _EXITS),
-    )
+    errors = (*(rule for rule in ERRORS if rule.where == "status"), *_REFUSALS)
     presence = None
-    seed = WorkerSeed()
+    seed = ClaudeSeed(_home, marks_caches=True)
     capabilities = replace(
         ClaudeAdapter.capabilities,
         live_versions="",
@@ -98,20 +92,9 @@ class _ApiAdapter(ClaudeAdapter):
         name = "anthropic" if self.kind == "anthropic-api" else api.dialect or "responses"
         return ("--api", name, *_given({"--base-url": api.base_url, "--key-env": api.key_env}), "--models")
 
-    def parse_version(self, output: str) -> str | None:
-        """Return `1.0.0` of `1.0.0 (clisup worker)`."""
-        match = _VERSION.search(output)
-        return match[1] if match else None
-
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return nothing: the worker runs no commands of its own."""
         return ()
-
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a worker that ended without a result, by its stderr."""
-        words = last_words(end)
-        kind = next((kind for pattern, kind in _EXITS if pattern.search(words)), None)
-        return TurnError(kind=kind, message=words) if kind is not None else crashed("the worker", end)
 
 
 class AnthropicApiAdapter(_ApiAdapter):

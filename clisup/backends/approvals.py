@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 
-__all__ = ["ApprovalAnswer", "Questions"]
+__all__ = ["ApprovalAnswer", "Questions", "refuse_other_input"]
 
 _ID_CHARS = 256
 _REASON_CHARS = 2000
@@ -29,6 +30,16 @@ class ApprovalAnswer(Struct, frozen=True):
     message: str | None = None
     updated_input: Mapping[str, Any] | None = None
     remember: bool = False
+
+
+def refuse_other_input(answer: ApprovalAnswer, reason: str) -> None:
+    """Raise `UsageError` for an answer with another input, for a CLI without such answers."""
+    if answer.updated_input is not None:
+        raise UsageError(
+            f"cannot change the input of this tool call, because {reason}",
+            kind="unsupported",
+            hint="deny it, and say what to do instead in the next prompt",
+        )
 
 
 Word = Callable[[ApprovalAnswer], str | None]

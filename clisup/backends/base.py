@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from msgspec import Struct
 
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.capabilities import Capabilities, Control
-from clisup.backends.errors import ErrorRule
+from clisup.backends.errors import ErrorRule, Taxonomy, explain_end
+from clisup.backends.frames import Frame
 from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpec, RunEnd, background_of
 from clisup.backends.transcripts import ForkPlan, ForkRules, SeedRules, TranscriptWord
 from clisup.config.model import ApiSettings
@@ -37,30 +37,88 @@ from clisup.model.terminal import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [
-    "END_OF_INPUT",
-    "Adapter",
-    "ApprovalAnswer",
-    "Background",
-    "Capabilities",
-    "Carried",
-    "Chunk",
-    "Control",
-    "ControlAnswer",
-    "Decoded",
-    "Decoder",
-    "ErrorRule",
-    "ForkPlan",
-    "ForkRules",
-    "LaunchRequest",
-    "LaunchSpec",
-    "Recovery",
-    "Reply",
-    "RunEnd",
-    "StaleLock",
-    "Terminal",
-    "TranscriptWord",
-    "background_of",
-]
+    "END_OF_INPUT", "TOKENS", "Adapter", "ApprovalAnswer", "Background", "Capabilities", "Carried", "Chunk",
+    "Control", "ControlAnswer", "Decoded", "Decoder", "ErrorRule", "ForkPlan", "ForkRules", "LaunchRequest",
+    "LaunchSpec", "Recovery", "Reply", "RunEnd", "StaleLock", "Terminal", "TranscriptWord", "background_of",
+]  # fmt: skip
+
+Control = Literal["model", "permission_mode", "context_usage", "compact"]
+"""A request to a live CLI: set the model, set the permission mode, report the context usage, or compact the context."""
+
+
+class Capabilities(Struct, frozen=True):
+    """Features of a backend. `backend/list` shows them, and docs/backends.md has a table made from them."""
+
+    one_shot: bool = True
+    """Run one process for each turn."""
+    live: bool = False
+    """Run one process for many turns."""
+    live_by_default: bool = False
+    """Make a session live if the caller names no mode."""
+    live_versions: str = ""
+    """Versions with a tested live mode. Empty means all versions of the adapter."""
+    resume: bool = True
+    """Continue a session in a new process."""
+    deltas: bool = True
+    """Report text while the model writes it."""
+    thinking: bool = True
+    """Report the model's thinking."""
+    usage: bool = True
+    """Report the tokens of a turn."""
+    cost: bool = False
+    """Report the cost of a turn."""
+    approvals: bool = False
+    """Ask before a tool runs."""
+    controls: tuple[Control, ...] = ()
+    """Requests that a live process takes."""
+    images: bool = False
+    """Take images in a prompt. An ACP agent without images refuses them during the turn."""
+    system_prompt: bool = True
+    """Take a system prompt."""
+    mcp: bool = True
+    """Take the session's MCP servers."""
+    tools: bool = False
+    """Start clisup's MCP bridge, so that the session's client can run tools for the model."""
+    permission_modes: tuple[str, ...] | None = ()
+    """Permission modes of the CLI. None means that only the running CLI knows them, and refuses others during the turn."""
+    running_usage: bool = False
+    """Report running totals of the session. The daemon then carries them from turn to turn."""
+    fork: bool = False
+    """Copy a transcript, whole or up to a turn (`Adapter.fork`)."""
+    history: bool = False
+    """Begin a session with messages of the caller (`Adapter.seed`)."""
+    structured: bool = False
+    """Answer with a JSON value that fits a schema (`LaunchRequest.output_schema`)."""
+    asked_by_prompt: bool = False
+    """Send the schema with each prompt, so that a live process can take a prompt with another schema."""
+    caller_tools: bool = False
+    """Take tool definitions with a prompt. The caller runs these tools and sends the results with a later prompt."""
+    sampling: tuple[str, ...] = ()
+    """Names in the `sampling` of `session/prompt` that the backend takes."""
+    caches: bool = False
+    """Take the caller's marks for the parts of a prompt and a history that the API caches."""
+    cli_tools: bool = False
+    """Switch off the CLI's own tools on request."""
+    system_prompt_modes: tuple[str, ...] = ()
+    """Ways to combine a system prompt with the CLI's own: append, replace."""
+    chosen_id: bool = True
+    """Let the caller choose the native session id. The daemon then uses the id of the session."""
+    native_id_prefix: str = ""
+    """Text before a chosen native session id."""
+    ids_once: bool = False
+    """Refuse to create a session with a used id. From the second run on, the run's number follows the prefix."""
+    interrupt: Literal["signal", "request"] = "signal"
+    """First step of a graceful interrupt: a signal, or a request in the CLI's own protocol."""
+    tokens: tuple[str, ...] = ()
+    """Fields of `usage` that the CLI reports for a turn."""
+    events: tuple[str, ...] = ()
+    """Event types that the CLI can give. Events of the daemon come with every backend."""
+
+
+TOKENS = (
+    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
+)  # fmt: skip
+"""All fields that `Capabilities.tokens` may have."""
 
 Recovery = Literal["resume", "fresh"]
 """Way to name the native session in another run."""
@@ -145,7 +203,7 @@ class Decoder(ABC):
         return Chunk(told)
 
     @staticmethod
-    def passes_on(frame: dict[str, Any], path: Path) -> bool:
+    def passes_on(frame: Frame, path: Path) -> bool:
         """Tell whether the decoder only passes on the long string at `path`; see `PassesOn`."""
         return False
 
@@ -208,9 +266,15 @@ class Adapter(ABC):
     """Range of supported versions."""
     version_args: ClassVar[tuple[str, ...]]
     """Arguments that make the CLI print its version."""
+    version_pattern: ClassVar[str] = ""
+    """Pattern of this output. The first group is the version."""
     capabilities: ClassVar[Capabilities]
     errors: ClassVar[tuple[ErrorRule, ...]]
     """Rules that find the kind of an error. docs/errors.md has a table made from them."""
+    program: ClassVar[str] = ""
+    """Name of the CLI in messages about its end. Empty means the kind."""
+    codes_tell: ClassVar[bool] = False
+    """The CLI's own signal handlers exit with 128 + the number of the signal, as a shell does."""
     recoveries: ClassVar[Sequence[tuple[str, Recovery]]] = ()
     """Patterns of refusals that are only about the name of the native session, for `recovery`."""
 
@@ -244,13 +308,14 @@ class Adapter(ABC):
     def decoder(self, carried: Carried, request: LaunchRequest) -> Decoder:
         """Return a decoder for the stdout of one turn, from its first line on. `request` is the request of the launch."""
 
-    @abstractmethod
     def parse_version(self, output: str) -> str | None:
         """Return the version in the output of `command + version_args`, or None if there is none."""
+        found = re.search(self.version_pattern, output, re.MULTILINE) if self.version_pattern else None
+        return found[1] if found else None
 
-    @abstractmethod
     def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain the end of a run without a terminal frame by its exit code and stderr."""
+        """Explain the end of a run without a terminal frame by its exit code and stderr, else as `crashed`."""
+        return explain_end(Taxonomy(self.errors), self.program or self.kind, end, codes_tell=self.codes_tell)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """Return how another run must name the native session, if the CLI refused this run only for that name.
@@ -261,24 +326,24 @@ class Adapter(ABC):
         text = failed.message if isinstance(failed, TurnError) else failed.stderr
         return next((recovery for pattern, recovery in self.recoveries if re.search(pattern, text)), None)
 
-    @abstractmethod
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the CLI's own transcript of a session, or None if no transcript can be found."""
+        return None
 
-    @abstractmethod
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Look for the prompt of a run in the bytes that the run added to its transcript.
 
         The method never raises, and it ignores an incomplete last line.
         """
+        return "prompt_not_found"
 
-    @abstractmethod
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """Return argv prefixes of the real CLI behind `launcher` (a real path), best first, or none.
 
         Launchers of npm packages swallow signals or leave the CLI behind. An element with a slash is a glob of files, and
         one without is a command on PATH. The daemon runs the first prefix whose elements all exist.
         """
+        return ()
 
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
         """Return the failure of the request that a silent CLI repeated until the watchdog ended it, or None if unknown.
@@ -299,7 +364,7 @@ class Adapter(ABC):
         """Return the flags that make the command print the provider's models as a JSON array, or none."""
         return ()
 
-    def context_usage(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+    def context_usage(self, answer: Mapping[str, Any]) -> Frame:
         """Return a CLI's answer to the control `context_usage` as fields of `session/context_usage`."""
         return dict(answer)
 

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import glob
-import re
 import sys
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.presence import ClaudePresence
-from clisup.backends.claude.transcript import ClaudeSeed
+from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed
+from clisup.backends.transcripts import own_directory
 
 __all__ = ["DemoAdapter"]
 
-_VERSION = re.compile(r"(\d+\.\d+\.\d+) \(clisup demo\)")
 # Started as a file and under -I -S: a session's directory, PYTHON* variables and site-packages cannot put other code in
 # its place, it starts faster than with -m, and it needs no installed clisup.
 _MAIN = __file__.rpartition("/backends/")[0] + "/demo/__main__.py"
 
 
 def _home(env: Mapping[str, str]) -> str | None:
-    state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else None)
+    state = own_directory(env, ".local/state", "XDG_STATE_HOME")
     return env.get("DEMO_CLI_HOME") or (f"{state}/clisup-demo" if state else None)
-
-
-class DemoPresence(ClaudePresence):
-    """The demo CLI has no such files; a test may put them where they would be."""
-
-    def directory(self, env: Mapping[str, str]) -> str | None:
-        home = _home(env)
-        return f"{home}/sessions" if home else None
-
-
-class DemoSeed(ClaudeSeed):
-    """The same file in the demo's own place."""
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        return _home(env)
 
 
 class DemoAdapter(ClaudeAdapter):
@@ -48,14 +31,11 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    version_pattern = r"(\d+\.\d+\.\d+) \(clisup demo\)"
     capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
-    presence = DemoPresence()
-    seed = DemoSeed()
-
-    def parse_version(self, output: str) -> str | None:
-        match = _VERSION.search(output)
-        return match[1] if match else None
+    presence = ClaudePresence(_home)
+    seed = ClaudeSeed(_home)
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         return ()

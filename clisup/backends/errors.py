@@ -16,10 +16,15 @@ from clisup.backends.frames import decode_any, get_dict, get_str
 from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["RETRYABLE", "ErrorRule", "Place", "Taxonomy", "crashed", "how", "last_words", "plain_words", "refused"]
+__all__ = [
+    "MESSAGE_CHARS", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how",
+    "kind_of_status", "last_words", "plain_words", "refused",
+]  # fmt: skip
 
 Place = Literal["code", "status", "text", "exit", "stderr"]
 
+MESSAGE_CHARS = 4096
+"""Limit of the message of a `TurnError`."""
 RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network"})
 """Kinds after which the same prompt may work later without any change."""
 
@@ -35,6 +40,17 @@ class ErrorRule(NamedTuple):
     says: str
     kind: TurnErrorKind
     advice: str = ""
+
+
+STATUS_RULES = (
+    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
+    ErrorRule("status", "403", "permission"),
+    ErrorRule("status", "408", "server"),
+    ErrorRule("status", "413", "context_overflow"),
+    ErrorRule("status", "429", "rate_limit"),
+    ErrorRule("status", "503", "overloaded"),
+)
+"""HTTP statuses that mean the same to every CLI."""
 
 
 class Taxonomy:
@@ -77,6 +93,27 @@ def crashed(who: str, end: RunEnd, *, before: str = "without a result", codes_te
 def last_words(end: RunEnd) -> str:
     """Return the end of stderr, short enough for a message."""
     return end.stderr.strip()[-STDERR_TAIL:]
+
+
+def kind_of_status(status: int | None) -> TurnErrorKind | None:
+    """Return the kind by the first digit of an HTTP status, or None for no failure."""
+    if status is None or status < 400:
+        return None
+    return "server" if status >= 500 else "invalid_request"
+
+
+def explain_end(
+    rules: Taxonomy, who: str, end: RunEnd, *, before: str = "without a result", codes_tell: bool = False
+) -> TurnError:
+    """Explain a run that ended without a terminal frame, by its exit code or stderr, else as `crashed`.
+
+    The message holds the words of stderr, with advice if there is any.
+    """
+    by_stderr, words = refused(rules, end)
+    rule = rules.exact("exit", end.exit_code) or by_stderr
+    if rule is None:
+        return crashed(who, end, before=before, codes_tell=codes_tell)
+    return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
 
 
 def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
-    "LARGEST",
-    "MAX_DEPTH",
-    "MalformedError",
-    "decode_any",
-    "excerpt",
-    "get_dict",
-    "get_int",
-    "get_number",
-    "get_str",
-    "join_halves",
-    "mend",
-    "too_deep",
-]
+    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Frame", "MalformedError", "decode_any", "detail", "excerpt",
+    "first_str", "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend",
+    "status", "status_from", "too_deep",
+]  # fmt: skip
 
 MAX_DEPTH = 200  # an event adds a few levels of its own, and no JSON writer goes deeper than 255
 EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""
 
+DETAIL_CHARS = 2000  # of a text in an event beside the payload; the spool has the whole line
+
+Frame = dict[str, Any]
+"""JSON object that a CLI writes or reads. What it writes may lack any field or hold anything: the `get_*` functions read it."""
 
 _ANY = msgspec.json.Decoder()
 _MAYBE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -42,19 +39,19 @@ class MalformedError(Exception):
     """Frame of a known kind with an unexpected shape."""
 
 
-def get_str(frame: dict[str, Any], name: str) -> str | None:
+def get_str(frame: Frame, name: str) -> str | None:
     """Return the text in a field; None for anything else."""
     value = frame.get(name)
     return value if isinstance(value, str) else None
 
 
-def get_int(frame: dict[str, Any], name: str) -> int | None:
+def get_int(frame: Frame, name: str) -> int | None:
     """Return the whole number in a field, at most `LARGEST` of size; None for anything else."""
     value = frame.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST else None
 
 
-def get_number(frame: dict[str, Any], name: str) -> float | None:
+def get_number(frame: Frame, name: str) -> float | None:
     """Return the number in a field, at most `LARGEST` of size: 10**400 is JSON, too, and no float holds it."""
     value = frame.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > LARGEST:
@@ -62,10 +59,41 @@ def get_number(frame: dict[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def get_dict(frame: dict[str, Any], name: str) -> dict[str, Any]:
+def get_dict(frame: Frame, name: str) -> Frame:
     """Return the object in a field; an empty one for anything else."""
     value = frame.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def get_dicts(frame: Frame, name: str) -> list[Frame]:
+    """Return the objects of the list in a field; an empty list for anything else."""
+    value = frame.get(name)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def get_strs(frame: Frame, name: str) -> list[str]:
+    """Return the texts of the list in a field; an empty list for anything else."""
+    value = frame.get(name)
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def first_str(frame: Frame, *names: str) -> str | None:
+    """Return the first of these fields with a text that is not empty, or None."""
+    return next((text for name in names if (text := get_str(frame, name))), None)
+
+
+def detail(text: str | None) -> str | None:
+    """Return the beginning of a text for an event, or None for an empty text."""
+    return text[:DETAIL_CHARS] if text else None
+
+
+def status(name: str, text: str | None = None) -> BackendStatus:
+    return BackendStatus(status=name, detail=detail(text))
+
+
+def status_from(name: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
+    """Return a handler of frames that makes a status. Its detail is the first of `fields` with a text."""
+    return lambda frame: [status(name, first_str(frame, *fields))]
 
 
 def excerpt(data: bytes) -> str:

@@ -17,19 +17,9 @@ from clisup.model.usage import Usage
 from clisup.policy.cli_files import StaleLock
 
 __all__ = [
-    "UUID",
-    "Background",
-    "Carried",
-    "LaunchRequest",
-    "LaunchSpec",
-    "RunEnd",
-    "argv_path",
-    "argv_text",
-    "background_of",
-    "check_mode",
-    "check_prompt",
-    "check_uuid",
-]
+    "UUID", "Background", "Carried", "LaunchRequest", "LaunchSpec", "RunEnd", "argv_path", "argv_text",
+    "background_of", "check_mode", "check_prompt", "check_sources", "check_uuid",
+]  # fmt: skip
 
 Background = Mapping[str, str | None]
 """Background tasks by id. The value is the kind, if the CLI tells it."""
@@ -194,6 +184,18 @@ def check_mode(cli: str, mode: str, modes: Sequence[str]) -> str:
             hint=f"take one of {', '.join(modes)}",
         )
     return mode
+
+
+def check_sources(cli: str, value: str) -> set[str]:
+    """Return the names in a list of setting sources. Raises `UsageError` for a name other than user, project and local."""
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    unknown = [name for name in names if name not in ("user", "project", "local")]
+    if unknown:
+        raise UsageError(
+            f"cannot take the setting sources {value!r}, because {cli} has no source {unknown[0]!r}",
+            hint="name some of user, project, local, or none with an empty text",
+        )
+    return set(names)
 
 
 def check_uuid(cli: str, request: LaunchRequest) -> str | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from abc import abstractmethod
+from typing import Literal
 
-from clisup.backends.base import Decoded
-from clisup.backends.frames import MalformedError, decode_any, excerpt, mend, too_deep
+from clisup.backends.base import Decoded, Decoder
+from clisup.backends.frames import Frame, MalformedError, decode_any, excerpt, mend, too_deep
 from clisup.model.events import Unparsed
 from clisup.model.lines.framing import Line
 
-__all__ = ["NOTHING", "decode_frame", "read_frame", "unparsed"]
+__all__ = ["NOTHING", "FrameDecoder", "read_frame", "unparsed"]
 
 NOTHING = Decoded(())
 Reason = Literal["malformed", "unknown_type", "oversize", "truncated"]
 
 
-def read_frame(line: Line) -> dict[str, Any] | Decoded:
+def read_frame(line: Line) -> Frame | Decoded:
     """Return the object of a line, with repaired characters if needed, or the events for a line without an object."""
     if line.oversize:
         return unparsed(line, "oversize")
@@ -32,19 +32,31 @@ def read_frame(line: Line) -> dict[str, Any] | Decoded:
     return unparsed(line, "malformed" if line.complete else "truncated")
 
 
-def decode_frame(line: Line, decode: Callable[[dict[str, Any]], Decoded | None]) -> Decoded:
-    """Decode a line by `decode`, which returns None for an unknown type, and may raise for an unexpected shape."""
-    frame = read_frame(line)
-    if isinstance(frame, Decoded):
-        return frame
-    try:
-        decoded = decode(frame)
-    except (MalformedError, ValueError, TypeError):
-        return unparsed(line, "malformed")
-    return unparsed(line, "unknown_type") if decoded is None else decoded
-
-
 def unparsed(line: Line, reason: Reason) -> Decoded:
     """Return the `unparsed` event of a line."""
     size = line.end - line.start if line.oversize else line.size
     return Decoded((Unparsed(reason=reason, bytes=size, excerpt=excerpt(line.data)),))
+
+
+class FrameDecoder(Decoder):
+    """Decoder of lines that are JSON objects. All other lines become `unparsed`."""
+
+    __slots__ = ()
+
+    def decode(self, line: Line) -> Decoded:
+        """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
+        frame = read_frame(line)
+        if isinstance(frame, Decoded):
+            return frame
+        try:
+            decoded = self.decode_frame(frame, line)
+        except (MalformedError, ValueError, TypeError):
+            return unparsed(line, "malformed")
+        return unparsed(line, "unknown_type") if decoded is None else decoded
+
+    @abstractmethod
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a frame. Return None for an unknown type.
+
+        An unexpected shape may raise `MalformedError`, `ValueError` or `TypeError`.
+        """

@@ -7,19 +7,13 @@ its first 4,096 characters. A string that the decoder searches, compares or reme
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from clisup.backends.frames import get_dict, get_str
+from clisup.backends.frames import Frame, get_dict, get_str
 from clisup.model.lines.long_line import Path
 
 __all__ = [
-    "acp_passes_on",
-    "claude_passes_on",
-    "codex_passes_on",
-    "exec_passes_on",
-    "gemini_passes_on",
-    "qwen_passes_on",
-]
+    "acp_passes_on", "claude_passes_on", "codex_passes_on", "exec_passes_on", "gemini_passes_on", "qwen_passes_on",
+]  # fmt: skip
 
 _Places = frozenset[Path]
 _REST = "**"  # end of a place: all strings below it
@@ -60,7 +54,7 @@ _ACP_CONTENT: _Places = frozenset({
 })  # fmt: skip
 
 
-def claude_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def claude_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for claude: tools' results and calls, and the model's words. Synthetic words are searched for the error."""
     message = get_dict(frame, "message")
     if message.get("model") == "<synthetic>" or frame.get("is_api_error_message"):
@@ -68,7 +62,7 @@ def claude_passes_on(frame: dict[str, Any], path: Path) -> bool:
     return _is_at(path, _CLAUDE.get(str(frame.get("type")), frozenset()))
 
 
-def qwen_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def qwen_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for Qwen Code: results of tools, except failed ones, which the decoder remembers as reasons of refusals."""
     content = get_dict(frame, "message").get("content")
     blocks = content if isinstance(content, list) else ()
@@ -76,25 +70,25 @@ def qwen_passes_on(frame: dict[str, Any], path: Path) -> bool:
     return not failed and _is_at(path, _QWEN.get(str(frame.get("type")), frozenset()))
 
 
-def gemini_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def gemini_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for gemini: results of tools."""
     return _is_at(path, _GEMINI.get(str(frame.get("type")), frozenset()))
 
 
-def codex_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def codex_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for codex app-server: the output of commands."""
     item = get_dict(get_dict(frame, "params"), "item")
     is_command = frame.get("method") == "item/completed" and get_str(item, "type") == "commandExecution"
     return is_command and _is_at(path, _COMMAND_OUTPUT)
 
 
-def exec_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def exec_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for codex exec: the output of commands."""
     is_command = get_str(get_dict(frame, "item"), "type") == "command_execution"
     return frame.get("type") == "item.completed" and is_command and _is_at(path, _EXEC_OUTPUT)
 
 
-def acp_passes_on(frame: dict[str, Any], path: Path) -> bool:
+def acp_passes_on(frame: Frame, path: Path) -> bool:
     """Tell for an ACP agent: the result of a tool that ends with this update. The decoder remembers earlier parts."""
     update = get_dict(get_dict(frame, "params"), "update")
     content = update.get("content")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from clisup.backends.frames import Frame
 from clisup.model.prompts.history import HistoryMessage
 from clisup.model.sessions.turn_trace import TurnTrace
 
-__all__ = ["ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "texts_of"]
+__all__ = [
+    "ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "json_line", "own_directory",
+    "texts_of",
+]  # fmt: skip
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
 """Evidence in a transcript about the prompt of a run."""
@@ -51,6 +56,10 @@ class Seed(NamedTuple):
     at: str
     """Time in RFC 3339."""
 
+    def entry_id(self, number: int) -> str:
+        """Return the uuid of an entry. The same seed gives the same uuids."""
+        return str(uuid.uuid5(uuid.UUID(self.native_session_id), f"history/{number}"))
+
 
 class SeedRules(Protocol):
     """Rules to write a history. The daemon writes the file, whole or not at all."""
@@ -67,7 +76,7 @@ class SeedRules(Protocol):
 
 def find_prompt(
     appended: bytes,
-    read: Callable[[dict[str, Any]], tuple[str, str]],
+    read: Callable[[Frame], tuple[str, str]],
     wanted: Collection[str],
     *,
     answerer: str = "assistant",
@@ -88,6 +97,20 @@ def find_prompt(
         elif found and role == answerer:
             return "answered"
     return "prompt_found" if found else "prompt_not_found"
+
+
+def json_line(entry: Frame) -> bytes:
+    """Return an entry as a line of compact JSON. Half a surrogate pair, impossible in UTF-8, stays an escape."""
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def own_directory(env: Mapping[str, str], default: str, *variables: str) -> str | None:
+    """Return a CLI's own directory: the first of `variables` with a value, else `default` in HOME, else None."""
+    named = next((env[name] for name in variables if env.get(name)), None)
+    home = env.get("HOME")
+    path = named or (f"{home}/{default}" if home else None)
+    return path.rstrip("/") if path is not None else None
 
 
 def texts_of(content: object) -> list[str]:

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from clisup.backends import frames
 from clisup.backends.base import Decoded, Decoder
-from clisup.backends.claude import blocks as claude_blocks
-from clisup.backends.codex import items as codex_items
 from clisup.model.lines import long_line
 from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import SLICE, shorten
@@ -46,5 +45,4 @@ def make_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_line, "SLICE", 251)
     monkeypatch.setattr(long_line, "HEAD", 12 * 40)
     monkeypatch.setattr(spilling, "_HEAD", 40)
-    monkeypatch.setattr(claude_blocks, "DETAIL_CHARS", 40)
-    monkeypatch.setattr(codex_items, "DETAIL_CHARS", 40)
+    monkeypatch.setattr(frames, "DETAIL_CHARS", 40)

@@ -9,7 +9,7 @@ import pytest
 
 from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.acp.dialogue import AcpDecoder
-from clisup.backends.acp.tools import TERMINAL_CHARS
+from clisup.backends.acp.updates import TERMINAL_CHARS
 from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.errors import UsageError
 from clisup.model.events import TurnError

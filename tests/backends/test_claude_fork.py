@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.backends.claude.transcript import ClaudeFork
+from clisup.backends.claude.fork import ClaudeFork
 from clisup.errors import UsageError
 from clisup.model.sessions.turn_trace import TurnTrace
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.claude.input import as_text, user_message
+from clisup.backends.claude.adapter import as_text, user_message
 from clisup.model.prompts.content import Content, Image
 
 IMAGE = Image("image/png", "iVBORw0KGgo=")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clisup.backends.claude.presence import ClaudePresence
+from clisup.backends.claude.transcript import ClaudePresence
 from clisup.backends.demo import DemoAdapter
 from clisup.policy.cli_files import Presence
 

@@ -236,7 +236,7 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
     asked = json.loads(opened(ASKED).interrupt() or "")
     assert asked["method"] == "turn/interrupt"
     assert asked["params"] == {"threadId": ID, "turnId": "turn-1"}
-    assert one_shot.decoder(Carried()).interrupt() is None
+    assert one_shot.decoder(Carried(), ASKED).interrupt() is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_turn_s_share_of_exec_s_running_total() -> None:
 
 
 def test_exec_s_share_of_an_unknown_total_is_unknown() -> None:
-    decoder = one_shot.decoder(Carried(usage=None))
+    decoder = one_shot.decoder(Carried(usage=None), ASKED)
     end = decoder.decode(line({"type": "turn.completed", "usage": {"input_tokens": 9, "output_tokens": 1}})).terminal
     assert end is not None and end.usage == Usage() and end.usage_total is not None
 

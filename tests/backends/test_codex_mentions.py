@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clisup.backends.codex.mentions import hidden, switched_off
+from clisup.backends.codex.protocol import hidden, switched_off
 from clisup.model.prompts.content import Image
 
 IMAGE = Image("image/png", "iVBORw0KGgo=")

@@ -79,7 +79,7 @@ def test_a_plug_in_that_is_no_subclass_of_adapter_is_told_to_become_one(
 
 def test_a_plug_in_without_a_required_method_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
     bring(monkeypatch, entry("odd", f"{__name__}:Unfinished"))
-    with pytest.raises(ConfigurationError, match=r"abstract methods.*explain_exit"):
+    with pytest.raises(ConfigurationError, match=r"abstract methods.*launch"):
         registry.get_adapter("odd")
 
 

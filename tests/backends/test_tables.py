@@ -11,7 +11,7 @@ import pytest
 
 from clisup.backends.errors import Taxonomy
 from clisup.backends.registry import get_adapter
-from clisup.backends.tables import PAGES, SHOWN, event_table
+from tests.backends.tables import PAGES, SHOWN, event_table
 
 ROOT = Path(__file__).parents[2]
 TABLES = [(page, name, make) for page, tables in PAGES.items() for name, make in tables.items()]

@@ -17,7 +17,7 @@ from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.adapter import PERMISSION_MODES, ClaudeAdapter
 from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.exec import CodexExecAdapter
-from clisup.backends.codex.mcp import toml_value
+from clisup.backends.codex.protocol import toml_value
 from clisup.backends.demo import DemoAdapter
 from clisup.backends.qwen.adapter import PERMISSION_MODES as QWEN_MODES
 from clisup.backends.qwen.adapter import QwenAdapter

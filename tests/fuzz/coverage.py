@@ -13,9 +13,9 @@ __all__ = ["Coverage"]
 PACKAGE = Path(__file__).resolve().parents[2] / "clisup"
 MODULES = (
     "model/lines/framing.py", "model/journal.py", "model/events.py", "policy/spill.py", "backends/claude/decoder.py",
-    "backends/claude/blocks.py", "backends/frames.py",
+    "backends/frames.py",
     "backends/claude/frames.py", "backends/claude/messages.py", "backends/claude/rare_frames.py", "backends/claude/result.py",
-    "backends/claude/tasks.py", "backends/claude/errors.py", "wire/jsonrpc.py",
+    "backends/claude/errors.py", "wire/jsonrpc.py",
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from functools import cache
 from pydantic import ValidationError
 
 from clisup.backends.claude.adapter import ClaudeAdapter
-from clisup.backends.claude.presence import ClaudePresence
-from clisup.backends.claude.transcript import ClaudeFork
+from clisup.backends.claude.fork import ClaudeFork
+from clisup.backends.claude.transcript import ClaudePresence
 from clisup.backends.recording import parse_recording, play
 from clisup.client.raw import decode
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from clisup.backends.base import Carried
+from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.codex.exec import CodexExecDecoder
 from clisup.backends.gemini.decoder import GeminiDecoder
@@ -26,7 +26,7 @@ DECODERS = {
     "claude": lambda: ClaudeDecoder(Carried()),
     "qwen": lambda: QwenDecoder(Carried()),
     "gemini": GeminiDecoder,
-    "codex-exec": lambda: CodexExecDecoder(Carried()),
+    "codex-exec": lambda: CodexExecDecoder(None, LaunchRequest(("codex",), "", None, False, "/")),
 }
 
 

@@ -11,19 +11,10 @@ from typing import Any
 
 import clisup
 from clisup.backends.acp.dialect import AcpDialect
-from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder
-from clisup.backends.acp.errors import explain_end
-from clisup.backends.acp.frames import request_text
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    Recovery,
-    RunEnd,
-    TranscriptWord,
-)
+from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, request_text
+from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd
+from clisup.backends.errors import Taxonomy, explain_end
+from clisup.backends.frames import Frame
 from clisup.backends.launch import check_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
@@ -31,13 +22,6 @@ from clisup.model.prompts.content import Content
 
 __all__ = ["AcpAdapter"]
 
-_TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "reasoning_tokens",
-)
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
     "approval_requested", "approval_resolved", "usage", "status", "unparsed",
@@ -62,15 +46,11 @@ class AcpAdapter(AcpDialect, Adapter):
         chosen_id=False,
         interrupt="request",
         approvals=True,
-        tokens=_TOKENS,
+        tokens=TOKENS,
         events=tuple(sorted(_EVENTS)),
     )
     command_characters: tuple[str, ...] = ("/",)
     """Character that makes a prompt a command of the agent, at the beginning of a text."""
-
-    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """Return nothing: the processes between the configured command and the agent are unknown."""
-        return ()
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return the configured command, with `initialize` as its first stdin. Raises `UsageError` for an unsupported request."""
@@ -94,25 +74,13 @@ class AcpAdapter(AcpDialect, Adapter):
         """Return the dialogue of one turn."""
         return AcpDecoder(self, carried, request, mcp_servers(request.mcp_servers), self.prompt(request)[0])
 
-    def parse_version(self, output: str) -> str | None:
-        """Return None: the answer to `initialize` has the version of the agent."""
-        return None
-
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain a run that ended without an answer to the prompt, by its stderr, else as `crashed`."""
-        return explain_end(self.errors, end)
+        return explain_end(Taxonomy(self.errors), "the agent", end, before="before it answered the prompt")
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
         """Return `fresh` for a session that the agent does not know, if no turn of the session has completed."""
         return "fresh" if isinstance(failed, TurnError) and failed.kind == "session_not_found" else None
-
-    def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
-        """Return None: the protocol does not say where an agent keeps its sessions."""
-        return None
-
-    def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Return no evidence: there is no transcript."""
-        return "prompt_not_found"
 
     # Hooks that a subclass for one agent may override, beside those of AcpDialect
 
@@ -147,12 +115,12 @@ class AcpAdapter(AcpDialect, Adapter):
         return _MARK + text if command else text
 
 
-def mcp_servers(servers: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def mcp_servers(servers: Mapping[str, Any] | None) -> list[Frame]:
     """Return claude's `mcpServers` as ACP's list. Raises `UsageError` for an entry without a form in ACP."""
     return [_mcp_server(name, server) for name, server in (servers or {}).items()]
 
 
-def _mcp_server(name: str, server: Any) -> dict[str, Any]:
+def _mcp_server(name: str, server: Any) -> Frame:
     transport = server.get("type", "stdio") if isinstance(server, dict) else None
     if transport == "stdio" and isinstance(server.get("command"), str):
         args = [str(arg) for arg in server.get("args") or ()]

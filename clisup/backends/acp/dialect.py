@@ -6,11 +6,11 @@ The protocol leaves open how agents report the name of a tool, the tokens of a t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.errors import ErrorRule
-from clisup.backends.frames import get_dict, get_int, get_str
+from clisup.backends.frames import Frame, get_dict, get_int, get_str
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 
@@ -50,21 +50,21 @@ class AcpDialect:
         """Return the habits of the agent with this name."""
         return _HABITS.get((agent or "").rpartition("/")[2].lower(), Habits())
 
-    def tool_name(self, call: dict[str, Any]) -> str:
+    def tool_name(self, call: Frame) -> str:
         """Return the name of the tool: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
         meta = get_dict(call, "_meta")
         names = (get_str(call, "name"), get_str(meta, "toolName"), get_str(get_dict(meta, "claudeCode"), "toolName"))
         return next((name for name in names if name), None) or get_str(call, "kind") or "other"
 
-    def chunk_usage(self, meta: dict[str, Any]) -> Usage | None:
+    def chunk_usage(self, meta: Frame) -> Usage | None:
         """Return `_meta.usage` of a chunk: qwen 0.24.4 sends it at the end of each model request."""
         return _usage(get_dict(meta, "usage"))
 
-    def is_note(self, meta: dict[str, Any]) -> bool:
+    def is_note(self, meta: Frame) -> bool:
         """Tell whether a chunk is a note of the agent and not the model's text: qwen 0.24.4 marks notes about background tasks."""
         return meta.get("qwenDiscreteMessage") is True
 
-    def usage(self, result: dict[str, Any]) -> Usage | None:
+    def usage(self, result: Frame) -> Usage | None:
         """Return the tokens in `usage` of the schema, or in `_meta.quota` of gemini 0.61.0."""
         told = _usage(get_dict(result, "usage"))
         if told is not None:
@@ -73,12 +73,12 @@ class AcpDialect:
         counts = {name: get_int(quota, name) for name in ("input_tokens", "output_tokens")}
         return Usage(**counts, source="reported") if None not in counts.values() and any(counts.values()) else None
 
-    def failure(self, error: dict[str, Any], method: str) -> TurnError:
+    def failure(self, error: Frame, method: str) -> TurnError:
         """Return a JSON-RPC error by the rules of `errors`."""
         return explain_error(self.errors, error, method)
 
 
-def _usage(told: dict[str, Any]) -> Usage | None:
+def _usage(told: Frame) -> Usage | None:
     """Return the token counts of the schema's fields.
 
     In the schema the total is the sum of all kinds. Agents differ in two points: cached tokens may be part of the input, and

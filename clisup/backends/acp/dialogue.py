@@ -7,26 +7,36 @@ immediate answer, so the agent never waits for us.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
-from clisup.backends.acp.frames import options_of, outcome, read_frame, reply_text, request_text
 from clisup.backends.acp.settings import Setting, mode_setting, model_setting
-from clisup.backends.acp.updates import SAID, Updates
-from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.acp.updates import CHUNKS, SAID, Updates
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, Terminal
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_str, too_deep
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    decode_any,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_str,
+    mend,
+    too_deep,
+)
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import acp_passes_on
+from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "outcome", "read_frame", "request_text"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
@@ -52,7 +62,7 @@ class AcpDecoder(Decoder):
         dialect: AcpDialect,
         carried: Carried,
         request: LaunchRequest,
-        mcp_servers: list[dict[str, Any]],
+        mcp_servers: list[Frame],
         prompt: Content,
     ) -> None:
         self._dialect = dialect
@@ -99,7 +109,7 @@ class AcpDecoder(Decoder):
         except (MalformedError, ValueError):
             return unparsed(line, "malformed")
 
-    def _frame(self, frame: dict[str, Any], line: Line) -> Decoded:
+    def _frame(self, frame: Frame, line: Line) -> Decoded:
         method = get_str(frame, "method")
         if method is None:
             return self._answer(frame)
@@ -111,7 +121,7 @@ class AcpDecoder(Decoder):
             return Decoded((BackendStatus(status="notification", detail=method[:200]),))
         return Decoded(self._update(get_dict(frame, "params")))
 
-    def _update(self, params: dict[str, Any]) -> Sequence[EventBase]:
+    def _update(self, params: Frame) -> Sequence[EventBase]:
         update = get_dict(params, "update")
         name = get_str(update, "sessionUpdate")
         if self._asked != "session/prompt" and name in SAID:
@@ -127,7 +137,7 @@ class AcpDecoder(Decoder):
 
     # Requests of the agent
 
-    def _asked_by_agent(self, frame: dict[str, Any], method: str, line: Line) -> Decoded:
+    def _asked_by_agent(self, frame: Frame, method: str, line: Line) -> Decoded:
         number = frame["id"]
         if isinstance(number, bool) or not isinstance(number, int | str | None):
             raise MalformedError("an id that is none")
@@ -146,7 +156,7 @@ class AcpDecoder(Decoder):
             return replace(unparsed(line, "malformed"), replies=(reply_text(number, {"error": error}),))
         return Decoded(self._permission(number, params, call))
 
-    def _permission(self, number: int | str | None, params: dict[str, Any], call: dict[str, Any]) -> list[EventBase]:
+    def _permission(self, number: int | str | None, params: Frame, call: Frame) -> list[EventBase]:
         told, use, title = self._updates.asked(call)
         options = options_of(params)
 
@@ -161,7 +171,7 @@ class AcpDecoder(Decoder):
 
     # Answers of the agent
 
-    def _answer(self, frame: dict[str, Any]) -> Decoded:
+    def _answer(self, frame: Frame) -> Decoded:
         number = frame.get("id")
         if isinstance(number, bool) or number != self._said or self._asked is None:
             raise MalformedError("an answer that nobody waits for")
@@ -173,7 +183,7 @@ class AcpDecoder(Decoder):
             return self._end(self._dialect.failure(get_dict(frame, "error"), self._asked))
         return self._then(self, get_dict(frame, "result"))
 
-    def _initialized(self, result: dict[str, Any]) -> Decoded:
+    def _initialized(self, result: Frame) -> Decoded:
         version = get_int(result, "protocolVersion")
         if version != PROTOCOL_VERSION:
             return self._fail(
@@ -211,7 +221,7 @@ class AcpDecoder(Decoder):
             "open a new session for each prompt",
         )
 
-    def _opened(self, result: dict[str, Any]) -> Decoded:
+    def _opened(self, result: Frame) -> Decoded:
         self._session = self._session or get_str(result, "sessionId")
         if not self._session:
             return self._fail("protocol", "cannot prompt the agent, because its answer to session/new has no sessionId")
@@ -247,14 +257,14 @@ class AcpDecoder(Decoder):
         asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, AcpDecoder._prompted)
         return replace(asked, events=(init,))
 
-    def _ask(self, method: str, params: dict[str, Any], then: _Then) -> Decoded:
+    def _ask(self, method: str, params: Frame, then: _Then) -> Decoded:
         self._said += 1
         self._asked, self._then = method, then
         return Decoded((), replies=(request_text(self._said, method, params),))
 
     # The end
 
-    def _prompted(self, result: dict[str, Any]) -> Decoded:
+    def _prompted(self, result: Frame) -> Decoded:
         reason = get_str(result, "stopReason")
         usage = self._usage(result)
         if reason is None:
@@ -268,7 +278,7 @@ class AcpDecoder(Decoder):
         ended = self._end(error, reason, usage)
         return replace(ended, events=(*events, *ended.events))
 
-    def _usage(self, result: dict[str, Any]) -> Usage | None:
+    def _usage(self, result: Frame) -> Usage | None:
         """Return the turn's tokens. They are estimated if the agent counts its last request alone and ran tools."""
         usage = self._dialect.usage(result)
         if usage and self._updates.habits.usage_of_last_request and self._updates.ran_tools:
@@ -306,11 +316,83 @@ class AcpDecoder(Decoder):
         return (told - carried if told >= carried else told), told
 
 
-def _block(part: str | Image) -> dict[str, Any]:
+def _block(part: str | Image) -> Frame:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     return {"type": "image", "mimeType": part.media_type, "data": part.data}
 
 
-_Then = Callable[[AcpDecoder, dict[str, Any]], Decoded]
+_Then = Callable[[AcpDecoder, Frame], Decoded]
 """Handler of an answer. A bound method would keep its decoder alive after the end."""
+
+
+# Lines of JSON-RPC, and answers to permission requests
+
+
+def request_text(number: int | None, method: str, params: Frame) -> str:
+    """Return one line: a request, or a notification if `number` is None."""
+    head: Frame = {"jsonrpc": "2.0"} if number is None else {"jsonrpc": "2.0", "id": number}
+    return json.dumps(head | {"method": method, "params": params}) + "\n"
+
+
+def read_frame(line: Line) -> Frame | None:
+    """Return the line's JSON object, with broken characters replaced.
+
+    A text chunk keeps its halves of surrogate pairs: the other half may come with the next chunk.
+    """
+    try:
+        value = decode_any(line.data)
+    except (ValueError, RecursionError):
+        try:
+            value = decode_any(mend(line.data))
+            _keep_halves(value, line.data)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _keep_halves(value: object, data: bytes) -> None:
+    update = get_dict(get_dict(value, "params"), "update") if isinstance(value, dict) else {}
+    if get_str(update, "sessionUpdate") in CHUNKS and "text" in get_dict(update, "content"):
+        raw = json.loads(data.decode("utf-8", "replace"))
+        update["content"]["text"] = raw["params"]["update"]["content"]["text"]
+
+
+_KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
+    ("allow", False): ("allow_once",),  # nothing permanent without a request for it
+    ("allow", True): ("allow_always", "allow_once"),
+    ("deny", False): ("reject_once", "reject_always"),
+    ("deny", True): ("reject_always", "reject_once"),
+}
+"""Kinds of options for each answer, the best first."""
+
+
+def options_of(params: Frame) -> tuple[Frame, ...]:
+    """Return the valid answers that the agent offers."""
+    return tuple(option for option in get_dicts(params, "options") if isinstance(option.get("optionId"), str))
+
+
+def outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
+    """Return the answer as the agent's option. Without an option to refuse, a refusal is `cancelled`.
+
+    Raises `UsageError(kind="unsupported")` if the agent offers no such answer.
+    """
+    if answer.decision == "cancelled":
+        return {"outcome": "cancelled"}
+    refuse_other_input(answer, "the Agent Client Protocol has no way to")
+    for kind in _KINDS[answer.decision, answer.remember]:
+        for option in options:
+            if option.get("kind") == kind:
+                return {"outcome": "selected", "optionId": option["optionId"]}
+    if answer.decision == "deny":
+        return {"outcome": "cancelled"}
+    raise UsageError(
+        "cannot allow this tool call, because the agent does not offer that",
+        kind="unsupported",
+        hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
+    )
+
+
+def reply_text(number: int | str | None, body: Frame) -> str:
+    """Return one line: the answer to the agent's request. `body` is its result or error."""
+    return json.dumps({"jsonrpc": "2.0", "id": number, **body}) + "\n"

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words, plain_words
-from clisup.backends.frames import get_dict, get_int, get_number, get_str
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    kind_of_status,
+    plain_words,
+)
+from clisup.backends.frames import Frame, first_str, get_dict, get_int, get_number, get_str
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "explain_end", "explain_error"]
+__all__ = ["ERRORS", "explain_error"]
 
-_MESSAGE_MAX = 4096
 _STATUS_NAMES = ("status", "statusCode", "status_code", "httpStatus", "http_status", "code")
 _WAIT_NAMES = ("retryAfter", "retry_after", "retryAfterSeconds", "retry_after_s")
 _STATUS_IN_TEXT = re.compile(
@@ -39,14 +44,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "-32603", "server"),
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
-    ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "529", "overloaded"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("text", r"(?i)insufficient_quota|usage limit|quota (?:was |is )?exceeded|exceeded your current quota", "quota_exceeded"),
     ErrorRule("text", r"(?i)context[ _]length|maximum context|context window|prompt is too long|too many tokens", "context_overflow"),
     ErrorRule("text", r"(?i)rate.?limit|too many requests", "rate_limit"),
@@ -61,7 +61,7 @@ _EXACT = frozenset(
 )  # these codes have one meaning; agents send the others for everything
 
 
-def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str) -> TurnError:
+def explain_error(rules: Sequence[ErrorRule], error: Frame, method: str) -> TurnError:
     """Return the error of a JSON-RPC error: by a code with one meaning, an HTTP status, the text, then the general code."""
     code, text = get_int(error, "code"), get_str(error, "message") or "no message"
     said = _details(error)
@@ -77,7 +77,7 @@ def explain_error(rules: Sequence[ErrorRule], error: dict[str, Any], method: str
     waits = [wait for name in _WAIT_NAMES if (wait := get_number(data, name)) is not None]
     return TurnError(
         kind=kind,
-        message=f"the agent refused {method}: {words[:_MESSAGE_MAX]}" + (f"; {advice}" if advice else ""),
+        message=f"the agent refused {method}: {words[:MESSAGE_CHARS]}" + (f"; {advice}" if advice else ""),
         retryable=kind in RETRYABLE,
         retry_after_s=waits[0] if waits else None,
         http_status=status,
@@ -97,34 +97,26 @@ def _found(rules: Taxonomy, code: int | None, status: int | None, text: str) -> 
         yield spent.kind, spent.advice
     if rule := rules.exact("status", status):
         yield rule.kind, rule.advice
-    if status is not None:
-        yield ("server" if status >= 500 else "invalid_request"), ""
+    if (kind := kind_of_status(status)) is not None:
+        yield kind, ""
     for rule in (spent, general):
         if rule:
             yield rule.kind, rule.advice
 
 
-def _details(error: dict[str, Any]) -> str:
+def _details(error: Frame) -> str:
     """Return the cause behind a general message: `data` as text, or the message in it."""
     data = error.get("data")
     if isinstance(data, str):
         return data
     data = data if isinstance(data, dict) else {}
-    return next((text for name in ("details", "message", "detail") if (text := get_str(data, name))), "")
+    return first_str(data, "details", "message", "detail") or ""
 
 
-def _status(code: int | None, data: dict[str, Any], text: str) -> int | None:
+def _status(code: int | None, data: Frame, text: str) -> int | None:
     told = [code, *(get_int(data, name) for name in _STATUS_NAMES)]
     for value in told:
         if value is not None and 400 <= value <= 599:
             return value
     found = _STATUS_IN_TEXT.search(text)
     return int(found[1]) if found else None
-
-
-def explain_end(rules: Sequence[ErrorRule], end: RunEnd) -> TurnError:
-    """Explain a run that ended without an answer to the prompt. The message holds the end of stderr."""
-    tail = last_words(end)
-    if rule := Taxonomy(rules).search("stderr", tail):
-        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}" if rule.advice else tail)
-    return crashed("the agent", end, before="before it answered the prompt")

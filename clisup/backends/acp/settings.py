@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from clisup.backends.frames import get_dict, get_str
+from clisup.backends.frames import Frame, first_str, get_dict, get_dicts, get_str
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["Setting", "mode_setting", "model_setting"]
@@ -23,7 +23,7 @@ class Setting:
 
     value: str | None
     method: str = ""
-    params: dict[str, Any] = field(default_factory=dict)
+    params: Frame = field(default_factory=dict)
     error: TurnError | None = None
 
 
@@ -35,10 +35,10 @@ class _Offer:
     values: dict[str, str]
     method: str
     name: str  # of the parameter that takes the value
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: Frame = field(default_factory=dict)
 
 
-def model_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
+def model_setting(wanted: str | None, opened: Frame) -> Setting:
     """Return the choice of the model for this turn; `opened` is the answer to session/new, load or resume."""
     offer = _option(opened, "model") or _listed(
         get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
@@ -46,7 +46,7 @@ def model_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
     return _choose("model", wanted, offer, "model_not_found")
 
 
-def mode_setting(wanted: str | None, opened: dict[str, Any]) -> Setting:
+def mode_setting(wanted: str | None, opened: Frame) -> Setting:
     """Return the choice of the permission mode for this turn. session/set_mode goes first: every agent with modes takes it."""
     offer = _listed(get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId")
     return _choose("permission mode", wanted, offer or _option(opened, "mode"), "invalid_request")
@@ -72,20 +72,19 @@ def _choose(what: str, wanted: str | None, offer: _Offer | None, kind: TurnError
     return Setting(value, offer.method, {**offer.extra, offer.name: value})
 
 
-def _listed(state: dict[str, Any], current: str, listed: str, method: str, name: str) -> _Offer | None:
+def _listed(state: Frame, current: str, listed: str, method: str, name: str) -> _Offer | None:
     items = state.get(listed)
     if not isinstance(items, list):
         return None
     return _Offer(get_str(state, current), _named(items, "id" if name == "modeId" else name), method, name)
 
 
-def _option(opened: dict[str, Any], category: str) -> _Offer | None:
+def _option(opened: Frame, category: str) -> _Offer | None:
     """Return the selector of this category, or of this id if the agent names no category."""
-    options = opened.get("configOptions")
-    for option in options if isinstance(options, list) else ():
-        if not isinstance(option, dict) or option.get("type") != "select":
+    for option in get_dicts(opened, "configOptions"):
+        if option.get("type") != "select":
             continue
-        if (get_str(option, "category") or get_str(option, "id")) == category:
+        if first_str(option, "category", "id") == category:
             extra = {"configId": get_str(option, "id")}
             return _Offer(
                 get_str(option, "currentValue"),

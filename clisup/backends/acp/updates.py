@@ -7,28 +7,40 @@ chunks only, without a sign of its end. The whole message and its end are theref
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 
 from clisup.backends.acp.dialect import AcpDialect, Habits
-from clisup.backends.acp.tools import AcpTool, block_of, result_of
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str, join_halves
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    first_str,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_number,
+    get_str,
+    join_halves,
+    status,
+)
 from clisup.model.events import (
     AssistantMessage,
-    BackendStatus,
     Block,
     ContentDelta,
     EventBase,
     MessageStart,
     MessageStop,
     ToolProgress,
+    ToolResult,
     ToolUse,
     UsageReport,
 )
 from clisup.model.usage import Usage
 
-__all__ = ["CHUNKS", "SAID", "SILENT", "Updates"]
+__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates"]
 
-DETAIL_CHARS = 2000  # of a text in a status; the spool has the whole line
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
 SAID = frozenset({*CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan"})
@@ -89,7 +101,7 @@ class Updates:
         self.usage: Usage | None = None
         self.cost_usd: float | None = None
 
-    def take(self, update: dict[str, Any]) -> list[EventBase]:
+    def take(self, update: Frame) -> list[EventBase]:
         """Return the events of one update. Raises LookupError for an unknown kind, MalformedError for a wrong shape."""
         name = get_str(update, "sessionUpdate") or ""
         if name in SILENT:
@@ -98,7 +110,7 @@ class Updates:
         events = self._grown(update)
         return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
 
-    def asked(self, call: dict[str, Any]) -> tuple[list[EventBase], ToolUse, str | None]:
+    def asked(self, call: Frame) -> tuple[list[EventBase], ToolUse, str | None]:
         """Return the event of a call that needs a permission if it is new (gemini reports the call only here), the call and its title."""
         tool = self._known(call)
         events = [] if tool.announced else self._announce(tool)
@@ -128,7 +140,7 @@ class Updates:
 
     # Messages
 
-    def _chunk(self, kind: Literal["text", "thinking"], update: dict[str, Any]) -> list[EventBase]:
+    def _chunk(self, kind: Literal["text", "thinking"], update: Frame) -> list[EventBase]:
         content, meta = get_dict(update, "content"), get_dict(update, "_meta")
         block = None if content.get("type") == "text" else block_of(content)
         text = get_str(content, "text") if block is None else None
@@ -190,7 +202,7 @@ class Updates:
 
     # Tools
 
-    def _known(self, update: dict[str, Any]) -> AcpTool:
+    def _known(self, update: Frame) -> AcpTool:
         tool_id = get_str(update, "toolCallId")
         if not tool_id:
             raise MalformedError("a tool call without toolCallId")
@@ -200,31 +212,31 @@ class Updates:
             tool.fields.setdefault("name", tool.fields.get("title"))
         return tool
 
-    def _tool(self, update: dict[str, Any]) -> list[EventBase]:
+    def _tool(self, update: Frame) -> list[EventBase]:
         """Report a call once its input is complete: with the input, or when the tool runs.
 
         A pending call does not wait in general: Copilot CLI 1.0.102 never reports that a tool runs.
         """
         tool = self._known(update)
-        status = get_str(update, "status") or "pending"
+        state = get_str(update, "status") or "pending"
         if tool.ended:
             return []
         was_announced = tool.announced
         events: list[EventBase] = []
         has_input = bool(tool.fields.get("rawInput"))
-        if not tool.announced and (status != "pending" or (has_input and self.habits.pending_input == "whole")):
+        if not tool.announced and (state != "pending" or (has_input and self.habits.pending_input == "whole")):
             events += self._announce(tool)
         elif has_input and self.habits.pending_input == "grows":
             self._growing = tool
-        if status in _ENDED:
+        if state in _ENDED:
             tool.ended = True
             self.text = self._last_chunk = ""  # a text before a tool's end is not the final text
-            return [*events, result_of(tool, is_error=status == "failed")]
+            return [*events, result_of(tool, is_error=state == "failed")]
         if was_announced:
             events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
         return events
 
-    def _grown(self, update: dict[str, Any]) -> list[EventBase]:
+    def _grown(self, update: Frame) -> list[EventBase]:
         """Return the call whose input is complete, because `update` does not add to it."""
         tool = self._growing
         if tool is None or ("rawInput" in update and update.get("toolCallId") == tool.id):
@@ -237,7 +249,7 @@ class Updates:
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
         return [*self._end_message(), use]
 
-    def _session_info(self, update: dict[str, Any]) -> list[EventBase]:
+    def _session_info(self, update: Frame) -> list[EventBase]:
         """Read a title for lists. codex-acp 2.6.0 adds the thread's state; a final text explains its `systemError`."""
         state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
         if state is None:
@@ -248,7 +260,7 @@ class Updates:
         events, self.text = self._end_message(), ""
         return events
 
-    def _usage_update(self, update: dict[str, Any]) -> list[EventBase]:
+    def _usage_update(self, update: Frame) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
             self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 reports 0 for a model without a price
@@ -256,25 +268,120 @@ class Updates:
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 
 
-def _status(status: str, detail: str | None) -> list[EventBase]:
-    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
-
-
-def _plan(update: dict[str, Any]) -> list[EventBase]:
+def _plan(update: Frame) -> list[EventBase]:
     entries = update.get("entries")
     if not isinstance(entries, list):
         raise MalformedError("a plan without entries")
     lines = [f"[{get_str(e, 'status') or '?'}] {get_str(e, 'content') or ''}" for e in entries if isinstance(e, dict)]
-    return _status("plan", "\n".join(lines))
+    return [status("plan", "\n".join(lines))]
 
 
-_HANDLERS: dict[str, Callable[[Updates, dict[str, Any]], list[EventBase]]] = {
+_HANDLERS: dict[str, Callable[[Updates, Frame], list[EventBase]]] = {
     "tool_call": Updates._tool,
     "tool_call_update": Updates._tool,
     "plan": lambda _, update: _plan(update),
-    "current_mode_update": lambda _, update: _status("permission_mode", get_str(update, "currentModeId")),
+    "current_mode_update": lambda _, update: [status("permission_mode", get_str(update, "currentModeId"))],
     "usage_update": Updates._usage_update,
     "session_info_update": Updates._session_info,
-    "notice": lambda _, update: _status("notice", get_str(update, "description") or get_str(update, "title")),
-    "compaction_update": lambda _, update: _status("compaction", get_str(update, "status")),
+    "notice": lambda _, update: [status("notice", first_str(update, "description", "title"))],
+    "compaction_update": lambda _, update: [status("compaction", get_str(update, "status"))],
 }
+
+
+# Tool calls and content blocks
+
+TERMINAL_CHARS = 1_048_576  # limit of a command's output in pieces; the spool has all of it
+
+
+@dataclass
+class AcpTool:
+    """State of one tool call. Each update replaces the fields that it has.
+
+    A command's output may stand outside `content`. codex-acp 2.6.0 sends the output in pieces in `_meta.terminal_output_delta`, and
+    the exit code in `_meta.terminal_exit`, beside a block of the type `terminal`.
+    """
+
+    id: str
+    fields: Frame = field(default_factory=dict)
+    announced: bool = False
+    ended: bool = False
+    output: list[str] = field(default_factory=list)
+    room: int = TERMINAL_CHARS
+    exit_code: int | None = None
+    tells_terminal: bool = False
+
+    def learn(self, update: Frame) -> None:
+        self.fields.update({name: value for name, value in update.items() if value is not None})
+        meta = get_dict(update, "_meta")
+        if piece := get_str(get_dict(meta, "terminal_output_delta"), "data"):
+            if self.room > 0:
+                self.output.append(piece[: self.room])
+            self.room -= len(piece)
+        self.tells_terminal |= not meta.keys().isdisjoint(("terminal_output_delta", "terminal_exit"))
+        code = get_int(get_dict(meta, "terminal_exit"), "exit_code")
+        self.exit_code = self.exit_code if code is None else code
+
+    @property
+    def input(self) -> Frame:
+        """Arguments of the call. `rawInput` is optional; without it, the input is the agent's description for people."""
+        raw = self.fields.get("rawInput")
+        if isinstance(raw, dict):
+            return raw
+        told = {"rawInput": raw} if raw else {}
+        return told | {name: self.fields[name] for name in ("title", "locations") if self.fields.get(name)}
+
+
+def result_of(tool: AcpTool, *, is_error: bool) -> ToolResult:
+    """Return the result of a call: `content` and the terminal's output, or `rawOutput` if there is nothing else.
+
+    A failed command's output begins with its exit code, as codex's does.
+    """
+    items = get_dicts(tool.fields, "content")
+    output = "".join(tool.output)
+    if tool.exit_code:
+        output = f"exit code {tool.exit_code}\n{output}"
+    if tool.tells_terminal:
+        items = [item for item in items if get_str(item, "type") != "terminal"]
+    if output:
+        items.append({"type": "content", "content": {"type": "text", "text": output}})
+    blocks = [_item(item) for item in items]
+    text = "\n".join(block.text or "" for block in blocks if block.kind == "text")
+    raw = tool.fields.get("rawOutput")
+    if not blocks and raw is not None:
+        text = raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()
+    only_text = all(block.kind == "text" for block in blocks)
+    return ToolResult(
+        tool_use_id=tool.id,
+        content=text,
+        blocks=None if only_text else tuple(blocks),
+        is_error=is_error,
+        truncated=tool.room < 0,
+    )
+
+
+def _item(item: Frame) -> Block:
+    """Return an item of a tool's content: a block, a change to a file, or a terminal (which we never offer)."""
+    kind = get_str(item, "type")
+    if kind == "content":
+        return block_of(get_dict(item, "content"))
+    if kind == "diff":
+        change = {name: item[name] for name in ("path", "oldText", "newText") if isinstance(item.get(name), str)}
+        return Block(kind="other", native_kind="diff", name=get_str(item, "path"), input=change)
+    return Block(kind="other", native_kind=kind, name=get_str(item, "terminalId"))
+
+
+def block_of(content: Frame) -> Block:
+    """Return a content block. A block of an unknown type becomes `other` with its own name."""
+    kind = get_str(content, "type")
+    if kind == "text":
+        return Block(kind="text", text=get_str(content, "text") or "")
+    if kind == "image":
+        return Block(kind="image", media_type=get_str(content, "mimeType"), data=get_str(content, "data"))
+    resource = get_dict(content, "resource") or content
+    return Block(
+        kind="other",
+        native_kind=kind,
+        name=get_str(resource, "uri"),
+        text=get_str(resource, "text"),
+        media_type=get_str(resource, "mimeType"),
+    )

@@ -8,14 +8,20 @@ become typed structs. Rare frames go by name through tables. Unknown frames, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest
-from clisup.backends.claude.approvals import asked, declined, withdrawn
-from clisup.backends.claude.blocks import blocks_of, tool_result, tool_uses, user_text
+from clisup.backends.claude.control import (
+    INTERRUPT,
+    LiveState,
+    asked,
+    control_line,
+    control_request,
+    declined,
+    withdrawn,
+)
 from clisup.backends.claude.errors import ClaudeFailure, explain_hook
 from clisup.backends.claude.frames import (
     Assistant,
@@ -31,12 +37,10 @@ from clisup.backends.claude.frames import (
     decode_hot,
     raw_delta_text,
 )
-from clisup.backends.claude.live import INTERRUPT, LiveState, control_line, control_request
-from clisup.backends.claude.messages import ClaudeMessages
-from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, rate_limit
+from clisup.backends.claude.messages import ClaudeMessages, blocks_of, tool_result, tool_uses, user_text
+from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, Tasks, rate_limit
 from clisup.backends.claude.result import Denials, terminal_of
-from clisup.backends.claude.tasks import Tasks
-from clisup.backends.frames import MalformedError, decode_any, get_dict, get_str, mend, too_deep
+from clisup.backends.frames import Frame, MalformedError, decode_any, get_dict, get_str, mend, too_deep
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
 from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
@@ -253,7 +257,7 @@ class ClaudeDecoder(Decoder):
             return unparsed(line, "malformed")
 
     @staticmethod
-    def _live_frame(live: LiveState, key: str, frame: dict[str, Any]) -> Decoded | None:
+    def _live_frame(live: LiveState, key: str, frame: Frame) -> Decoded | None:
         """Decode a frame of a live process only. Return None for a frame that one-shot runs have too."""
         if key == "control_response":
             return Decoded((), answers=live.answered(frame))
@@ -266,7 +270,7 @@ class ClaudeDecoder(Decoder):
             live.initialised(frame)
         return None
 
-    def _request(self, frame: dict[str, Any], line: Line) -> Decoded:
+    def _request(self, frame: Frame, line: Line) -> Decoded:
         """Decode a request of a live process.
 
         A request that is no question for an approval gets an immediate answer: without an answer the turn would wait for ever.
@@ -279,24 +283,24 @@ class ClaudeDecoder(Decoder):
         told = Decoded(events) if events else unparsed(line, "unknown_type")
         return replace(told, replies=(reply,)) if reply is not None and self._live is not None else told
 
-    def _rate_limit(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _rate_limit(self, frame: Frame) -> list[EventBase]:
         event = rate_limit(frame)
         if event.status == "rejected":
             self._resets_at = event.resets_at
         return [event]
 
-    def _denied(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _denied(self, frame: Frame) -> list[EventBase]:
         events = RARE["system/permission_denied"](frame)
         self._denials.see(events)
         return events
 
-    def _informed(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _informed(self, frame: Frame) -> list[EventBase]:
         outcome = get_dict(frame, "prompt_submit_outcome")
         refused = explain_hook(outcome=get_str(outcome, "kind"), reason=get_str(outcome, "reason"))
         self._refused = refused or self._refused
         return RARE["system/informational"](frame)
 
-    def _result(self, frame: dict[str, Any]) -> Decoded:
+    def _result(self, frame: Frame) -> Decoded:
         failure = replace(self._failure, resets_at=self._resets_at)
         terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
         terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self._denials.unlisted))))
@@ -308,9 +312,9 @@ class ClaudeDecoder(Decoder):
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
 
 
-_STATEFUL: dict[str, Callable[[ClaudeDecoder, dict[str, Any]], list[EventBase]]] = {
-    "system/task_started": lambda decoder, frame: decoder._tasks.started(frame),
-    "system/task_progress": lambda decoder, frame: decoder._tasks.progressed(frame),
+_STATEFUL: dict[str, Callable[[ClaudeDecoder, Frame], list[EventBase]]] = {
+    "system/task_started": lambda decoder, frame: decoder._tasks.runs(frame),
+    "system/task_progress": lambda decoder, frame: decoder._tasks.runs(frame),
     "system/task_updated": lambda decoder, frame: decoder._tasks.updated(frame),
     "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
     "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
@@ -336,7 +340,7 @@ def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> ClaudeFailure:
     )
 
 
-def _asked_nobody(frame: dict[str, Any]) -> bool:
+def _asked_nobody(frame: Frame) -> bool:
     """Tell whether the CLI only noted the end of a background task, without a request to the model.
 
     claude 2.1.329 does so when it resumes a session whose task had not ended. The prompt follows.
@@ -344,12 +348,12 @@ def _asked_nobody(frame: dict[str, Any]) -> bool:
     return frame.get("num_turns") == 0 and frame.get("is_error") is False
 
 
-def _key(frame: dict[str, Any]) -> str:
+def _key(frame: Frame) -> str:
     kind: str = frame["type"]
     return f"system/{get_str(frame, 'subtype')}" if kind == "system" else kind
 
 
-def _is_known(key: str, frame: dict[str, Any]) -> bool:
+def _is_known(key: str, frame: Frame) -> bool:
     """Tell whether the type of an undecoded frame is known. Then the shape of the frame is wrong."""
     if key == "system/None":
         return True

@@ -12,16 +12,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = [
-    "ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_end", "explain_hook", "explain_report", "explain_retry",
-]  # fmt: skip
+__all__ = ["ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_hook", "explain_report", "explain_retry"]
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
-_MESSAGE_MAX = 4096
 _DIAGNOSTIC = "[ede_diagnostic]"
 
 # fmt: off
@@ -141,7 +137,7 @@ def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None
     kind = _BY_HOOK.get(outcome or "")
     if kind is None:
         return None
-    why = (reason or "it gives no reason")[:_MESSAGE_MAX]
+    why = (reason or "it gives no reason")[:MESSAGE_CHARS]
     return TurnError(kind=kind, message=f"a UserPromptSubmit hook of claude's settings refused the prompt: {why}")
 
 
@@ -150,7 +146,7 @@ def _message(report: ClaudeFailure) -> str:
     if report.terminal_reason in INTERRUPTED and report.text.startswith(_DIAGNOSTIC):
         return "the turn was interrupted"
     cause = report.terminal_reason or report.subtype or "unknown cause"
-    return report.text.strip()[:_MESSAGE_MAX] or f"claude failed without a message ({cause})"
+    return report.text.strip()[:MESSAGE_CHARS] or f"claude failed without a message ({cause})"
 
 
 def explain_retry(*, code: str | None, status: int | None) -> TurnError:
@@ -188,14 +184,8 @@ def _http_kind(report: ClaudeFailure) -> TurnErrorKind | None:
         or (_text_kind(report.text) if code == "invalid_request" else None)
         or _BY_STATUS.get(report.status or 0)
         or _BY_CODE.get(code)
-        or _by_status_range(report.status)
+        or kind_of_status(report.status)
     )
-
-
-def _by_status_range(status: int | None) -> TurnErrorKind | None:
-    if status is None:
-        return None
-    return "server" if status >= 500 else "invalid_request" if status >= 400 else None
 
 
 def _text_kind(text: str, table: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = _BY_TEXT) -> TurnErrorKind | None:
@@ -255,14 +245,3 @@ def _rules() -> Iterator[ErrorRule]:
 
 
 ERRORS = tuple(dict.fromkeys(_rules()))
-
-
-_REFUSALS = Taxonomy(_EXITS)
-
-
-def explain_end(end: RunEnd, who: str = "claude") -> TurnError:
-    """Explain a run of `who` that ended without a result. The message holds the end of stderr, with advice if there is any."""
-    tail = last_words(end)
-    if rule := _REFUSALS.search("stderr", tail):
-        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
-    return crashed(who, end, codes_tell=True)  # its own handler: 143 on SIGTERM, 129 on SIGHUP

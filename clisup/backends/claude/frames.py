@@ -14,31 +14,13 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, Struct
 
-from clisup.backends.frames import LARGEST, MalformedError
+from clisup.backends.frames import LARGEST, Frame, MalformedError
 from clisup.model.events import DeltaKind
 
 __all__ = [
-    "Assistant",
-    "BlockDelta",
-    "BlockStart",
-    "BlockStop",
-    "ContentBlock",
-    "HotFrame",
-    "InputDelta",
-    "MessageDelta",
-    "MessageStartEvent",
-    "MessageStopEvent",
-    "Ping",
-    "StreamEvent",
-    "System",
-    "TextBlockDelta",
-    "ThinkingBlockDelta",
-    "UsageCounts",
-    "User",
-    "as_blocks",
-    "decode_hot",
-    "raw_delta_text",
-]
+    "Assistant", "BlockDelta", "BlockStop", "ContentBlock", "HotFrame", "MessageDelta", "MessageStartEvent",
+    "MessageStopEvent", "StreamEvent", "System", "UsageCounts", "User", "as_blocks", "decode_hot", "raw_delta_text",
+]  # fmt: skip
 
 Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 
@@ -139,10 +121,10 @@ class ContentBlock(Struct):
     signature: str | None = None
     id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
-    source: dict[str, Any] | str | None = None  # of an image: media_type, data
+    input: Frame | None = None
+    source: Frame | str | None = None  # of an image: media_type, data
     tool_use_id: str | None = None
-    content: str | list[Any] | dict[str, Any] | None = None
+    content: str | list[Any] | Frame | None = None
     is_error: bool | None = None
 
 

@@ -1,4 +1,4 @@
-"""Table of claude's rare frames, and their events.
+"""Table of claude's rare frames and their events, and the tasks that such frames report.
 
 A frame in `SILENT` gives no event, for the reason beside its name. The frame's bytes still count as activity for the watchdog,
 and the spool keeps them. A frame in no table becomes `unparsed` with the reason `unknown_type`. The key of a `system` frame is
@@ -8,25 +8,35 @@ and the spool keeps them. A frame in no table becomes `unparsed` with the reason
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from clisup.backends.claude.blocks import DETAIL_CHARS
+from clisup.backends.base import Background
 from clisup.backends.claude.errors import explain_retry
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    first_str,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_number,
+    get_str,
+    get_strs,
+    status,
+    status_from,
+)
 from clisup.model.events import (
     BackendRetry,
-    BackendStatus,
     EventBase,
     PermissionDenied,
     RateLimit,
     SessionInit,
+    TaskUpdate,
     ToolProgress,
 )
 from clisup.model.times import rfc3339
 
-__all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
+__all__ = ["RARE", "SILENT", "STREAM_SILENT", "Tasks", "rate_limit", "session_init"]
 
-Frame = dict[str, Any]
 
 SILENT: dict[str, str] = {
     "system/thinking_tokens": "an estimate before each thinking delta; the usage has the true number",
@@ -53,14 +63,13 @@ STREAM_SILENT: dict[str, str] = {
 
 def session_init(frame: Frame, *, mode: str, version: str, credential: str | None = None) -> list[EventBase]:
     """Decode the `init` frame. `mode`, `version` and `credential` are the CLI's names of these fields. qwen has the same shape."""
-    servers, tools = frame.get("mcp_servers"), frame.get("tools")
     return [
         SessionInit(
             native_session_id=get_str(frame, "session_id"),
             model=get_str(frame, "model"),
             cwd=get_str(frame, "cwd"),
-            tools=tuple(tool for tool in tools if isinstance(tool, str)) if isinstance(tools, list) else (),
-            mcp_servers=tuple(s for s in servers if isinstance(s, dict)) if isinstance(servers, list) else (),
+            tools=tuple(get_strs(frame, "tools")),
+            mcp_servers=tuple(get_dicts(frame, "mcp_servers")),
             permission_mode=get_str(frame, mode),
             backend_version=get_str(frame, version),
             credential_source=get_str(frame, credential) if credential else None,
@@ -76,8 +85,8 @@ def _status(frame: Frame) -> list[EventBase]:
     """Decode a status. It is null at the end of a compaction, and if only the permission mode changed."""
     compacted = get_str(frame, "compact_result")
     if compacted:
-        return [_said("compacted", get_str(frame, "compact_error") or compacted)]
-    return [_said(get_str(frame, "status") or "none", get_str(frame, "permissionMode"))]
+        return [status("compacted", get_str(frame, "compact_error") or compacted)]
+    return [status(get_str(frame, "status") or "none", get_str(frame, "permissionMode"))]
 
 
 def _api_retry(frame: Frame) -> list[EventBase]:
@@ -93,7 +102,7 @@ def _api_retry(frame: Frame) -> list[EventBase]:
 
 
 def _permission_denied(frame: Frame) -> list[EventBase]:
-    reason = get_str(frame, "decision_reason") or get_str(frame, "message")
+    reason = first_str(frame, "decision_reason", "message")
     return [PermissionDenied(tool_use_id=get_str(frame, "tool_use_id"), name=_need(frame, "tool_name"), reason=reason)]
 
 
@@ -124,36 +133,25 @@ def _compact_boundary(frame: Frame) -> list[EventBase]:
     meta = get_dict(frame, "compact_metadata")
     parts = ((name, meta.get(name)) for name in ("trigger", "pre_tokens", "post_tokens"))
     return [
-        _said("compact_boundary", ", ".join(f"{name} {value}" for name, value in parts if isinstance(value, str | int)))
+        status(
+            "compact_boundary", ", ".join(f"{name} {value}" for name, value in parts if isinstance(value, str | int))
+        )
     ]
 
 
-def _fallback(status: str) -> Callable[[Frame], list[EventBase]]:
+def _fallback(name: str) -> Callable[[Frame], list[EventBase]]:
     def handle(frame: Frame) -> list[EventBase]:
-        models = [get_str(frame, name) for name in ("original_model", "fallback_model")]
+        models = [get_str(frame, field) for field in ("original_model", "fallback_model")]
         told = " -> ".join(model for model in models if model)
-        reason = get_str(frame, "content") or get_str(frame, "trigger")
-        return [_said(status, f"{told}: {reason}" if reason else told)]
+        reason = first_str(frame, "content", "trigger")
+        return [status(name, f"{told}: {reason}" if reason else told)]
 
     return handle
 
 
 def _hook_response(frame: Frame) -> list[EventBase]:
     """Report a hook without its output, which may hold anything. The spool has the output."""
-    return [_said("hook_response", f"{get_str(frame, 'hook_name')}: {get_str(frame, 'outcome')}")]
-
-
-def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
-    """Return a handler that makes a status. Its detail is the first of `fields` with a text."""
-
-    def handle(frame: Frame) -> list[EventBase]:
-        return [_said(status, next((text for name in fields if (text := get_str(frame, name))), None))]
-
-    return handle
-
-
-def _said(status: str, detail: str | None) -> BackendStatus:
-    return BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)
+    return [status("hook_response", f"{get_str(frame, 'hook_name')}: {get_str(frame, 'outcome')}")]
 
 
 def _need(frame: Frame, name: str) -> str:
@@ -175,21 +173,98 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
     "system/model_refusal_no_fallback": _fallback("model_refusal_no_fallback"),
     "system/model_consent_fallback": _fallback("model_consent_fallback"),
     "system/hook_response": _hook_response,
-    "system/hook_started": _from("hook_started", "hook_name"),
-    "system/hook_progress": _from("hook_progress", "hook_name"),
-    "system/informational": _from("informational", "content"),
-    "system/notification": _from("notification", "text"),
-    "system/local_command_output": _from("local_command_output", "content"),
-    "system/session_state_changed": _from("session_state_changed", "state"),
-    "system/worker_shutting_down": _from("worker_shutting_down", "reason"),
-    "system/session_writes_lost": _from("session_writes_lost", "error_code"),
-    "system/agents_killed": _from("agents_killed"),
-    "system/permission_retry": _from("permission_retry", "content"),
-    "system/memory_saved": _from("memory_saved", "verb"),
-    "system/turn_preempted": _from("turn_preempted", "reason"),
+    "system/hook_started": status_from("hook_started", "hook_name"),
+    "system/hook_progress": status_from("hook_progress", "hook_name"),
+    "system/informational": status_from("informational", "content"),
+    "system/notification": status_from("notification", "text"),
+    "system/local_command_output": status_from("local_command_output", "content"),
+    "system/session_state_changed": status_from("session_state_changed", "state"),
+    "system/worker_shutting_down": status_from("worker_shutting_down", "reason"),
+    "system/session_writes_lost": status_from("session_writes_lost", "error_code"),
+    "system/agents_killed": status_from("agents_killed"),
+    "system/permission_retry": status_from("permission_retry", "content"),
+    "system/memory_saved": status_from("memory_saved", "verb"),
+    "system/turn_preempted": status_from("turn_preempted", "reason"),
     # Its new_conversation_id is not the new session id, which is in the next init.
-    "conversation_reset": _from("conversation_reset", "trigger"),
-    "tool_use_summary": _from("tool_use_summary", "summary"),
-    "auth_status": _from("auth_status", "error"),
+    "conversation_reset": status_from("conversation_reset", "trigger"),
+    "tool_use_summary": status_from("tool_use_summary", "summary"),
+    "auth_status": status_from("auth_status", "error"),
     "tool_progress": _tool_progress,
 }
+
+
+# Subagents and background work
+
+_ENDED = frozenset({"completed", "failed", "stopped", "killed", "ended"})
+
+
+class Tasks:
+    """Tasks that the CLI has reported.
+
+    claude does not exit while a task runs (it kills the task after 600 s). claude waits in silence and then begins a turn
+    of its own.
+    """
+
+    __slots__ = ("_ids", "_kinds", "_states", "begun")
+
+    def __init__(self, background: Background) -> None:
+        self._states: dict[str, str] = {}
+        # Only the first frames of a task name its kind.
+        self._kinds = {task: kind for task, kind in background.items() if kind}
+        self._ids = frozenset(background)
+        self.begun = False  # background work has begun in this turn
+
+    @property
+    def background(self) -> Background:
+        """Tasks announced as background work and not ended."""
+        return {task_id: self._kinds.get(task_id) for task_id in sorted(self._ids)}
+
+    def runs(self, frame: Frame) -> list[EventBase]:
+        """Read the beginning of a task, or its progress."""
+        return [self._update(frame, "running")]
+
+    def updated(self, frame: Frame) -> list[EventBase]:
+        patch = get_dict(frame, "patch")
+        state = get_str(patch, "status") or self._states.get(_need(frame, "task_id"), "running")
+        return [self._update({**frame, "description": patch.get("description")}, state)]
+
+    def notified(self, frame: Frame) -> list[EventBase]:
+        """Read the end of a task. The summary of a sub-agent is its whole report (2.1.330), else a description of the task."""
+        state = get_str(frame, "status") or "ended"
+        if frame.get("summary_is_report") is True:
+            return [self._update(frame, state, report=get_str(frame, "summary"))]
+        return [self._update({**frame, "description": frame.get("summary")}, state)]
+
+    def changed(self, frame: Frame) -> list[EventBase]:
+        """Read the whole set of background tasks. Ambient tasks do not count: the daemon keeps no process for them."""
+        listed = frame.get("tasks")
+        if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
+            raise MalformedError("tasks is no list of objects")
+        tasks = {_need(task, "task_id"): task for task in listed if not task.get("ambient")}
+        gone = sorted(self._ids - tasks.keys())
+        self.begun = self.begun or not self._ids.issuperset(tasks)
+        self._ids = frozenset(tasks)
+        new = [
+            self._update(task, "running") for task_id, task in tasks.items() if self._states.get(task_id) != "running"
+        ]
+        ended = [
+            self._update({"task_id": task_id}, "ended") for task_id in gone if self._states.get(task_id) not in _ENDED
+        ]
+        return [*new, *ended]
+
+    def _update(self, frame: Frame, state: str, report: str | None = None) -> TaskUpdate:
+        task_id = _need(frame, "task_id")
+        self._states[task_id] = state
+        if state in _ENDED:
+            self._ids -= {task_id}
+        kind = get_str(frame, "task_type")
+        if kind:
+            self._kinds[task_id] = kind
+        return TaskUpdate(
+            task_id=task_id,
+            kind=self._kinds.get(task_id),
+            state=state,
+            description=get_str(frame, "description"),
+            tool_use_id=get_str(frame, "tool_use_id"),
+            report=report,
+        )

@@ -8,15 +8,23 @@ this turn alone; older versions and results of a failed start lack the field.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec.structs import replace
 
 from clisup.backends.base import Terminal
-from clisup.backends.claude import blocks as claude_blocks
+from clisup.backends.claude.control import prompts_of_frame
 from clisup.backends.claude.errors import INTERRUPTED, ClaudeFailure, explain_report
-from clisup.backends.claude.live import prompts_of_frame
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    detail,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_number,
+    get_str,
+    get_strs,
+)
 from clisup.model.events import EventBase, PermissionDenied, ToolResult
 from clisup.model.usage import Usage, whole_usd
 
@@ -32,7 +40,7 @@ _MODEL_USAGE = {
 }
 
 
-def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: ClaudeFailure) -> Terminal:
+def terminal_of(frame: Frame, *, carried_usd: float | None, failure: ClaudeFailure) -> Terminal:
     """Return the end of the turn. `failure` holds the last synthetic message and the last rate limit, for the error's kind.
 
     `text` is the model's final text. A failed turn has none: its message is in `error`.
@@ -59,25 +67,20 @@ def terminal_of(frame: dict[str, Any], *, carried_usd: float | None, failure: Cl
     )
 
 
-def _is_error(frame: dict[str, Any]) -> bool:
+def _is_error(frame: Frame) -> bool:
     """Tell whether the turn has failed: by `is_error`, by `errors`, or by an error subtype."""
     subtype = get_str(frame, "subtype")
     said = frame.get("is_error")
     if not isinstance(said, bool) and subtype is None:
         raise MalformedError("neither is_error nor subtype")
-    return said is True or bool(_errors(frame)) or (subtype or "").startswith("error_")
+    return said is True or bool(get_strs(frame, "errors")) or (subtype or "").startswith("error_")
 
 
-def _errors(frame: dict[str, Any]) -> list[str]:
-    errors = frame.get("errors")
-    return [error for error in errors if isinstance(error, str)] if isinstance(errors, list) else []
-
-
-def _report(frame: dict[str, Any], failure: ClaudeFailure) -> ClaudeFailure:
+def _report(frame: Frame, failure: ClaudeFailure) -> ClaudeFailure:
     """Return the failure. Words of the result go before words of earlier frames."""
     return replace(
         failure,
-        text="\n".join(_errors(frame)) or get_str(frame, "result") or failure.text,
+        text="\n".join(get_strs(frame, "errors")) or get_str(frame, "result") or failure.text,
         api_error=get_str(frame, "api_error") or failure.api_error,
         api_type=get_str(frame, "api_error_type") or failure.api_type,
         status=get_int(frame, "api_error_status") or failure.status,
@@ -87,7 +90,7 @@ def _report(frame: dict[str, Any], failure: ClaudeFailure) -> ClaudeFailure:
     )
 
 
-def _usage(frame: dict[str, Any]) -> Usage:
+def _usage(frame: Frame) -> Usage:
     """Return the tokens of this turn. Subagents count if the CLI counts by model, as in its cost."""
     models = _models(frame)
     if models:
@@ -100,16 +103,16 @@ def _usage(frame: dict[str, Any]) -> Usage:
     return Usage(**known, source="reported") if known else Usage()
 
 
-def _models(frame: dict[str, Any]) -> list[dict[str, Any]]:
+def _models(frame: Frame) -> list[Frame]:
     return [model for model in get_dict(frame, "model_usage_since_last_result").values() if isinstance(model, dict)]
 
 
-def _total(models: list[dict[str, Any]], name: str) -> int | None:
+def _total(models: list[Frame], name: str) -> int | None:
     known = [value for model in models if (value := get_int(model, name)) is not None]
     return sum(known) if known else None
 
 
-def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tuple[float | None, float | None]:
+def _cost(frame: Frame, carried: float | None, *, is_error: bool) -> tuple[float | None, float | None]:
     """Return this turn's cost, and the running total to carry over.
 
     A result of a failed start has 0 and counted nothing, so the total stays. A total below the carried one was reset (`/clear`).
@@ -127,14 +130,9 @@ def _cost(frame: dict[str, Any], carried: float | None, *, is_error: bool) -> tu
     return (total if total < carried else whole_usd(total - carried)), total
 
 
-def denied_tools(frame: dict[str, Any]) -> tuple[str, ...]:
+def denied_tools(frame: Frame) -> tuple[str, ...]:
     """Return the names of the refused tools, each once, in order."""
-    denials = frame.get("permission_denials")
-    names = (
-        [get_str(denial, "tool_name") for denial in denials if isinstance(denial, dict)]
-        if isinstance(denials, list)
-        else []
-    )
+    names = [get_str(denial, "tool_name") for denial in get_dicts(frame, "permission_denials")]
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -160,20 +158,18 @@ class Denials:
                 if event.tool_use_id is None:
                     self._unlisted[event.name] = None
             elif isinstance(event, ToolResult) and event.is_error:
-                self._words[event.tool_use_id] = event.content[: claude_blocks.DETAIL_CHARS]
+                self._words[event.tool_use_id] = detail(event.content) or ""
 
     @property
     def unlisted(self) -> tuple[str, ...]:
         """Return the names of the refusals that no result lists, each once."""
         return tuple(self._unlisted)
 
-    def rest(self, frame: dict[str, Any]) -> list[EventBase]:
+    def rest(self, frame: Frame) -> list[EventBase]:
         """Return the refusals that only the result lists, and forget everything: the turn is over."""
-        listed = frame.get("permission_denials")
         events: list[EventBase] = []
-        for denial in listed if isinstance(listed, list) else ():
-            given = denial if isinstance(denial, dict) else {}
-            name, tool_use_id = get_str(given, "tool_name"), get_str(given, "tool_use_id")
+        for denial in get_dicts(frame, "permission_denials"):
+            name, tool_use_id = get_str(denial, "tool_name"), get_str(denial, "tool_use_id")
             if name and (tool_use_id is None or tool_use_id not in self._told):
                 reason = self._words.get(tool_use_id or "")
                 events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))

@@ -1,28 +1,27 @@
-"""Rules for claude's transcripts: copies for forks, histories of callers, and evidence about a prompt. Pure.
+"""claude's own files (2.1.329): transcripts that begin with a caller's history, and the files of running processes. Pure.
 
-Facts of 2.1.329. A transcript has JSON lines. A `user` entry holds the prompt as a string or as text blocks. An `assistant` entry
-after it is the model's answer. A killed CLI leaves an incomplete last line, which claude ignores, too.
-
-A copy keeps the uuids of the entries, as `--fork-session` does. It leaves out `api-request*` (for the CLI's own use), `cost-state`
-(the cost of the copy begins at zero), `queue-operation` (the queue of an ended process) and pointers to entries that are not in
-the copy.
+A transcript has JSON lines. A `user` entry holds the prompt as a string or as text blocks. An `assistant` entry after it is the
+model's answer. A killed CLI leaves an incomplete last line, which claude ignores, too.
 
 A written history goes to the API unchanged. The CLI sends its own words about the machine with the first new prompt. A line needs
 `type`, `uuid`, `parentUuid`, `timestamp` and `message.content`, as compact JSON. The CLI merges adjacent user messages. It leaves
 out blank texts and the images of failed results, which an API refuses.
+
+A process writes `<config>/sessions/<pid>.json` within 0.3 s of its start, in the terminal, with `-p` and with stream-json input. It
+updates `sessionId` in this file and removes the file at its end, also after SIGTERM, but not after SIGKILL. `procStart` is the
+start time of the process in clock ticks, and tells a reused pid apart.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clisup.backends.base import ForkPlan
-from clisup.backends.claude.conversation import Node, chain_of, exchanges_of, nodes_of, parse_entry
-from clisup.backends.transcripts import Seed, texts_of
-from clisup.errors import UsageError
+from clisup.backends.frames import Frame
+from clisup.backends.launch import UUID
+from clisup.backends.transcripts import Seed, json_line, own_directory, texts_of
 from clisup.model.prompts.history import (
     HistoryBlock,
     HistoryImage,
@@ -32,95 +31,14 @@ from clisup.model.prompts.history import (
     is_blank,
     sendable,
 )
-from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.policy.cli_files import Presence
 
-__all__ = ["ClaudeFork", "ClaudeSeed", "config_directory", "project_folder", "read_message"]
-
-_DROPPED = ("api-request", "cost-state", "queue-operation")
+__all__ = ["ClaudePresence", "ClaudeSeed", "config_directory", "project_folder", "read_message"]
 
 
-class ClaudeFork:
-    """Rules of a fork, for claude and for backends with the same transcripts."""
-
-    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
-        """Plan the lines of the fork: all lines, or those of the conversation up to the end of turn `upto`.
-
-        `lines` have their newlines; memory holds only a few facts of each. With `whole`, `upto` is the last turn and only decides
-        whether the copy is complete. Raises `UsageError(turn_not_found)` if the transcript has nothing of the turn.
-        """
-        nodes = nodes_of(lines)
-        chain = chain_of(nodes)
-        place = next((at for at, turn in enumerate(turns) if turn.turn_id == upto), None)
-        complete = place is None or _has_end_of(turns[place], [nodes[i].message_id for i in chain])
-        if whole and chain:
-            return ForkPlan(_spans(node for node in nodes if not node.kind.startswith(_DROPPED)), complete)
-        end = 0 if place is None else _end_of(nodes, chain, turns, place)
-        if not end:
-            raise UsageError(
-                f"cannot fork at turn {upto or '0'}, because the CLI's transcript holds nothing of it or of a turn before it",
-                kind="turn_not_found",
-                hint="open a new session",
-            )
-        return ForkPlan(_spans(_taken(nodes, chain[:end])), complete)
-
-    def copy(self, line: bytes, native_session_id: str) -> bytes:
-        """Return a line of the plan as it stands in the copy. Only the session id changes."""
-        entry = parse_entry(line) or {}
-        if not isinstance(old := entry.get("sessionId"), str):
-            return line
-        before, after = (f'"sessionId":{json.dumps(id_)}'.encode() for id_ in (old, native_session_id))
-        if before in line:
-            return line.replace(before, after)
-        # A person wrote this line, with spaces: claude does not find lines with spaces from another directory.
-        return json.dumps({**entry, "sessionId": native_session_id}, separators=(",", ":")).encode() + b"\n"
-
-
-def _has_end_of(turn: TurnTrace, written: Sequence[str | None]) -> bool:
-    """Tell whether the transcript has the last part of the turn. The CLI writes up to 100 ms after its output."""
-    ids = set(written) - {None}
-    return not turn.message_ids or not ids or turn.message_ids[-1] in ids
-
-
-def _end_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace], place: int) -> int:
-    """Return the length of the chain up to the end of this turn: its last exchange, or that of a turn before."""
-    parts, turn = exchanges_of(nodes, chain, turns), turns[place]
-    has_ids = any(nodes[i].message_id for i in chain)
-    if turn.message_ids and has_ids and all(part.owner != place for part in parts):
-        raise UsageError(
-            f"cannot fork at turn {turn.turn_id}, because the CLI's transcript does not hold it",
-            kind="turn_not_found",
-            hint="the session was rewound or cleared there, or the CLI was killed before it wrote; fork at another turn",
-        )
-    later = next((at for at, part in enumerate(parts) if part.owner is not None and part.owner > place), len(parts))
-    ours = [part for part in parts[:later] if part.owner is not None]
-    if not ours:
-        return 0
-    end = ours[-1].end
-    while end > ours[-1].begin + 1 and _is_after(nodes[chain[end - 1]], turn):
-        end -= 1
-    return end
-
-
-def _is_after(node: Node, turn: TurnTrace) -> bool:
-    """Tell whether the CLI wrote this entry for the next prompt, although the entry stands before that prompt."""
-    return node.filler or (turn.until is not None and node.start >= turn.until)
-
-
-def _taken(nodes: Sequence[Node], chain: Sequence[int]) -> list[Node]:
-    """Return the entries of the chain, parallel tool results beside it, and all other entries before its end."""
-    kept, taken = set(chain), []
-    for at, node in enumerate(nodes[: chain[-1] + 1]):
-        if node.is_result and node.parent in kept:
-            kept.add(at)
-        beside = node.side or (node.uuid is None and not node.kind.startswith(_DROPPED))
-        if at in kept or beside:
-            taken.append(node)
-    uuids = {node.uuid for node in taken}
-    return [node for node in taken if node.leaf is None or node.leaf in uuids]
-
-
-def _spans(nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:
-    return tuple((node.start, node.end) for node in nodes)
+def config_directory(env: Mapping[str, str]) -> str | None:
+    """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
+    return own_directory(env, ".claude", "CLAUDE_CONFIG_DIR")
 
 
 _FOLDER_LIMIT = 200
@@ -130,14 +48,15 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class ClaudeSeed:
     """Rules of a history, for claude and for backends with the same transcripts.
 
-    With `marks_caches`, the file keeps the caller's cache marks (`cache_control`). claude sets its own.
+    `home` returns the directory with the CLI's `projects`, or None if the environment does not tell. With `marks_caches`, the
+    file keeps the caller's cache marks (`cache_control`). claude sets its own.
     """
 
-    marks_caches = False
-
-    def home(self, env: Mapping[str, str]) -> str | None:
-        """Return the directory with the CLI's `projects`, or None if the environment does not tell."""
-        return config_directory(env)
+    def __init__(
+        self, home: Callable[[Mapping[str, str]], str | None] = config_directory, *, marks_caches: bool = False
+    ) -> None:
+        self.home = home
+        self._marks_caches = marks_caches
 
     def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
         """Return the CLI's own path for a session of this id that begins in `cwd`, a real path."""
@@ -149,11 +68,11 @@ class ClaudeSeed:
         parent: str | None = None
         for number, (role, said) in enumerate(sendable(seed.history)):
             content = said if isinstance(said, str) else [self._marked(block) for block in said]
-            message: dict[str, Any] = {"role": role, "content": content}
+            message: Frame = {"role": role, "content": content}
             if role == "assistant":
                 message |= _of_the_model(content, seed.model)
-            own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
-            yield _compact({
+            own = seed.entry_id(number)
+            yield json_line({
                 "parentUuid": parent,
                 "isSidechain": False,
                 "type": role,
@@ -166,12 +85,12 @@ class ClaudeSeed:
             })  # fmt: skip
             parent = own
 
-    def _marked(self, block: HistoryBlock) -> dict[str, Any]:
-        marked = self.marks_caches and not isinstance(block, HistoryThinking) and block.cache
+    def _marked(self, block: HistoryBlock) -> Frame:
+        marked = self._marks_caches and not isinstance(block, HistoryThinking) and block.cache
         return _block(block) | ({"cache_control": {"type": "ephemeral"}} if marked else {})
 
 
-def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
+def _of_the_model(content: Any, model: str | None) -> Frame:
     """Return the model of an answer. claude sends thinking only to the model that is named here."""
     called = not isinstance(content, str) and any(block["type"] == "tool_use" for block in content)
     return {
@@ -181,7 +100,7 @@ def _of_the_model(content: Any, model: str | None) -> dict[str, Any]:
     }
 
 
-def _block(block: HistoryBlock) -> dict[str, Any]:
+def _block(block: HistoryBlock) -> Frame:
     """Return a block in the form of the Messages API."""
     if isinstance(block, HistoryText):
         return {"type": "text", "text": block.text}
@@ -198,19 +117,6 @@ def _block(block: HistoryBlock) -> dict[str, Any]:
     )
     failed = {"is_error": True} if block.is_error else {}
     return {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content, **failed}
-
-
-def _compact(entry: dict[str, Any]) -> bytes:
-    """Return JSON in which half a surrogate pair, impossible in UTF-8, stays an escape."""
-    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def config_directory(env: Mapping[str, str]) -> str | None:
-    """Return claude's own directory: `CLAUDE_CONFIG_DIR`, else `.claude` in HOME."""
-    home = env.get("HOME")
-    config = env.get("CLAUDE_CONFIG_DIR") or (f"{home}/.claude" if home else None)
-    return config.rstrip("/") if config is not None else None
 
 
 def project_folder(cwd: str) -> str:
@@ -233,6 +139,63 @@ def _base36(number: int) -> str:
     return digits or "0"
 
 
-def read_message(entry: dict[str, Any]) -> tuple[str, str]:
+def read_message(entry: Frame) -> tuple[str, str]:
     """Return role and text of a transcript's entry."""
     return entry["type"], "\n".join(texts_of(entry["message"].get("content")))
+
+
+# Processes with an open session
+
+_NAME = re.compile(r"([1-9][0-9]{0,9})\.json")
+_NAMESPACE = re.compile(r"pid:\[[0-9]{1,20}\]$")
+_PROGRAMS = (b"claude", b"claude.exe")
+_OPENS = (b"--resume", b"-r", b"--session-id")
+_FORK = b"--fork-session"
+
+
+class ClaudePresence:
+    """Rules for claude's files and flags."""
+
+    def __init__(self, home: Callable[[Mapping[str, str]], str | None] = config_directory) -> None:
+        self._home = home
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        home = self._home(env)
+        return f"{home}/sessions" if home else None
+
+    def read(self, name: str, data: bytes) -> Presence | None:
+        """Return the pattern `<pid>.json`. The `.key` beside it holds a secret and is never read."""
+        match = _NAME.fullmatch(name)
+        try:
+            said = json.loads(data) if match else None
+        except (ValueError, RecursionError):
+            return None
+        if match is None or not isinstance(said, dict) or said.get("pid") != int(match[1]):
+            return None
+        native, domain = said.get("sessionId"), said.get("pidDomain")
+        if not isinstance(native, str):
+            return None
+        namespace = _NAMESPACE.search(domain) if isinstance(domain, str) else None
+        return Presence(int(match[1]), native, _ticks(said.get("procStart")), namespace[0] if namespace else None)
+
+    def opened(self, argv: Sequence[bytes]) -> str | None:
+        """Return the session of `--resume ID` and its other forms, for programs called claude. A fork writes to its new id only."""
+        if not argv or argv[0].rpartition(b"/")[2] not in _PROGRAMS:
+            return None
+        wanted = _OPENS[2:] if _FORK in argv else _OPENS
+        for word, after in zip(argv[1:], [*argv[2:], b""], strict=True):
+            flag, equals, value = word.partition(b"=")
+            if flag in wanted and (native := _native_id(value if equals else after)) is not None:
+                return native
+        return None
+
+
+def _ticks(said: object) -> int | None:
+    text = str(said)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _native_id(value: bytes) -> str | None:
+    """Return the session id of an id or of a transcript's path."""
+    text = value.rpartition(b"/")[2].removesuffix(b".jsonl").decode("ascii", "replace")
+    return text if UUID.fullmatch(text) else None

@@ -9,33 +9,17 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    RunEnd,
-    TranscriptWord,
-)
+from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, TranscriptWord
 from clisup.backends.codex.decoder import CodexDecoder
-from clisup.backends.codex.errors import ERRORS, explain_end
+from clisup.backends.codex.errors import ERRORS
 from clisup.backends.codex.protocol import GREETING, config_of, said
+from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
-from clisup.backends.transcripts import find_prompt, texts_of
-from clisup.model.events import TurnError
+from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 
-__all__ = [
-    "OWN_ENVIRONMENT",
-    "PERMISSION_MODES",
-    "QUIET",
-    "TOKENS",
-    "CodexAdapter",
-    "CodexBase",
-    "check",
-]
+__all__ = ["OWN_ENVIRONMENT", "PERMISSION_MODES", "QUIET", "CodexAdapter", "CodexBase", "check"]
 
 PERMISSION_MODES = ("danger-full-access", "read-only", "workspace-write")
 # fmt: off
@@ -53,19 +37,11 @@ QUIET = (
 # fmt: on
 # stderr without colours: its end is shown to people
 OWN_ENVIRONMENT = {"NO_COLOR": "1"}
-TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "reasoning_tokens",
-)  # fmt: skip
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
     "approval_requested", "approval_resolved", "permission_denied", "retracted",
     "usage", "rate_limit", "retry", "task", "status", "unparsed",
 )  # fmt: skip
-_VERSION = re.compile(r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 _LOGGED_IN = re.compile(r"^(?:Logged in |API key configured)", re.MULTILINE)
 _LAUNCHER = "/@openai/codex/bin/codex.js"
 _IMAGE_TAG = re.compile(r'<image name=\[Image #\d+\] path="[^"]*">|</image>')  # around an image that came as a file
@@ -78,10 +54,12 @@ class CodexBase(Adapter):
     default_command = ("codex",)
     default_versions = ">=0.169.0,<0.170"
     version_args = ("--version",)
+    version_pattern = r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$"
     login_args = ("login", "status")
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
+    program = "codex"
     recoveries = (("no rollout found", "fresh"),)  # codex chooses the ids, so an id is never in use
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
@@ -100,20 +78,11 @@ class CodexBase(Adapter):
             (f"{package}/{binary}",),
         )
 
-    def parse_version(self, output: str) -> str | None:
-        """Return `0.169.0` for `codex-cli 0.169.0`."""
-        found = _VERSION.search(output)
-        return found[1] if found else None
-
     def parse_login(self, output: str, exit_code: int) -> bool | None:
         """Read the output of `codex login status` (0.169.0: on stderr, no connection, exit code 1 without a login)."""
         if _LOGGED_IN.search(output):
             return True
         return False if "Not logged in" in output else None
-
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a run that ended without a terminal frame: a known refusal to start, with advice, else `crashed`."""
-        return explain_end(end)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
@@ -121,11 +90,10 @@ class CodexBase(Adapter):
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's rollout file. Its folder is the day of its first turn."""
-        home = env.get("HOME")
-        codex_home = env.get("CODEX_HOME") or (f"{home}/.codex" if home else None)
+        codex_home = own_directory(env, ".codex", "CODEX_HOME")
         if codex_home is None or not UUID.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(codex_home.rstrip('/'))}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
+        return f"{glob.escape(codex_home)}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
 
 
 class CodexAdapter(CodexBase):
@@ -183,7 +151,7 @@ def check(request: LaunchRequest) -> None:
     check_prompt("codex", request.prompt)
 
 
-def _message(entry: dict[str, Any]) -> tuple[str, str]:
+def _message(entry: Frame) -> tuple[str, str]:
     """Return role and text of an entry of a rollout file (0.169.0). Raise LookupError for other entries."""
     message = entry["payload"]
     if entry["type"] != "response_item" or message["type"] != "message":

@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from clisup.backends.approvals import ApprovalAnswer, Questions
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
 from clisup.backends.codex.calls import Calls
-from clisup.backends.frames import get_dict, get_str
-from clisup.errors import UsageError
+from clisup.backends.frames import Frame, get_dict, get_str
 from clisup.model.events import ApprovalRequested
 
 __all__ = ["ask"]
 
-Frame = dict[str, Any]
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _ONCE: dict[str, str] = {"allow": "accept", "deny": "decline"}
 
@@ -42,12 +40,7 @@ def ask(questions: Questions, calls: Calls, method: str, asked: str | int, param
     def word(answer: ApprovalAnswer) -> str | None:
         if answer.decision == "cancelled":
             return None  # turn/interrupt ends the question with the turn
-        if answer.updated_input is not None:
-            raise UsageError(
-                "cannot change the input of this tool call, because codex takes no other one",
-                kind="unsupported",
-                hint="deny it, and say what to do instead in the next prompt",
-            )
+        refuse_other_input(answer, "codex takes no other one")
         return json.dumps({"id": asked, "result": question.answer(answer)}, ensure_ascii=True) + "\n"
 
     return questions.ask(

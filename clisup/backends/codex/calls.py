@@ -9,15 +9,13 @@ raw output is their result. A command that goes on running gets its result from 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from clisup.backends.codex import items
-from clisup.backends.frames import decode_any, get_str
+from clisup.backends.frames import Frame, decode_any, detail, get_str
 from clisup.model.events import EventBase, PermissionDenied, ToolResult, ToolUse
 
 __all__ = ["Calls"]
 
-Frame = dict[str, Any]
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _REFUSED = re.compile(r"approval policy is |rejected by user")
@@ -91,7 +89,7 @@ class Calls:
         result = ToolResult(tool_use_id=call, content=text, is_error=failed)
         if not refused:
             return [result]
-        return [PermissionDenied(tool_use_id=call, name=self._names[call], reason=text[: items.DETAIL_CHARS]), result]
+        return [PermissionDenied(tool_use_id=call, name=self._names[call], reason=detail(text)), result]
 
 
 def _name(raw: Frame) -> str:

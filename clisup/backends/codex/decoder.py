@@ -11,48 +11,87 @@ its sandbox has no item: only the raw call and its raw output show the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Decoded, Decoder, LaunchRequest, Reply, Terminal
+from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
 from clisup.backends.codex.errors import CodexFailure, explain_report, read_report, retry_of
-from clisup.backends.codex.messages import CodexMessages
+from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
-from clisup.backends.frames import MalformedError, get_dict, get_str
-from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
+from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
 from clisup.model.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.structured import object_in
 from clisup.model.usage import Usage
 
-__all__ = ["CodexDecoder"]
+__all__ = ["CodexDecoder", "CodexTurn"]
 
-Frame = dict[str, Any]
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 
-class CodexDecoder(Decoder):
+class CodexTurn(FrameDecoder):
+    """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end."""
+
+    def __init__(self, request: LaunchRequest) -> None:
+        self._request = request
+        self._messages = CodexMessages()
+        self._calls = Calls()
+        self._denied: dict[str, None] = {}
+        self._ended = False
+
+    def decode(self, line: Line) -> Decoded:
+        """Decode one line. The terminal frame names the tools that codex has refused."""
+        decoded = super().decode(line)
+        for event in decoded.events:
+            if isinstance(event, PermissionDenied):
+                self._denied[event.name] = None
+        return decoded
+
+    def _item(self, item: Frame, *, completed: bool) -> list[EventBase] | None:
+        """Return the events of an item, or None for an unknown kind."""
+        kind = items.kind_of(item)
+        if items.is_tool(kind):
+            return self._calls.completed(item) if completed else self._calls.started(item)
+        if kind in items.MESSAGES:
+            return self._messages.completed(item) if completed else []
+        events = items.other_events(item)
+        return events if completed or events is None or kind == "todo_list" else []
+
+    def _terminal(
+        self, error: TurnError | None, usage: Usage, total: Usage | None, *, interrupted: bool = False
+    ) -> Terminal:
+        self._ended = True
+        text = self._messages.last_text
+        return Terminal(
+            is_error=error is not None,
+            text="" if error else text,
+            usage=usage,
+            usage_total=total,
+            error=error,
+            interrupted=interrupted,
+            denied=tuple(self._denied),
+            structured=object_in(text) if self._request.output_schema is not None and not error else None,
+        )
+
+
+class CodexDecoder(CodexTurn):
     """Decoder of one turn of one app-server process, from its first line on."""
 
     passes_on = staticmethod(codex_passes_on)
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
-        self._request = request
+        super().__init__(request)
         self._thread: str | None = None
         self._turn: str | None = None
-        self._messages = CodexMessages()
-        self._calls = Calls()
         self._limits = RateLimits()
         self._tokens = Tokens(carried, resumed=request.resume)
         self._usage = Usage()
-        self._denied: dict[str, None] = {}
         self._failure: CodexFailure | None = None
-        self._ended = False
         self._questions = Questions(request.run)
 
     def interrupt(self) -> str | None:
@@ -63,15 +102,8 @@ class CodexDecoder(Decoder):
         """Return the answer to an open question, in the form that codex wants for its kind."""
         return self._questions.answer(approval_id, answer)
 
-    def decode(self, line: Line) -> Decoded:
-        """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
-        decoded = decode_frame(line, self._frame)
-        for event in decoded.events:
-            if isinstance(event, PermissionDenied):
-                self._denied[event.name] = None
-        return decoded
-
-    def _frame(self, frame: Frame) -> Decoded | None:
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a notification, a request of codex, or an answer."""
         method = frame.get("method")
         if isinstance(method, str):
             return self._request_of(method, frame) if "id" in frame else self._notification(method, frame)
@@ -155,19 +187,12 @@ class CodexDecoder(Decoder):
         return thread is not None and thread != self._thread
 
     def _item_started(self, params: Frame) -> list[EventBase]:
-        item = get_dict(params, "item")
-        return [*self._calls.started(item)] if items.is_tool(items.kind_of(item)) else []
+        return self._item(get_dict(params, "item"), completed=False) or []
 
     def _item_completed(self, params: Frame) -> list[EventBase]:
-        item = get_dict(params, "item")
-        kind = items.kind_of(item)
-        if items.is_tool(kind):
-            return self._calls.completed(item)
-        if kind in items.MESSAGES:
-            return self._messages.completed(item)
-        events = items.other_events(item)
+        events = self._item(get_dict(params, "item"), completed=True)
         if events is None:
-            raise MalformedError(f"an item of the unknown type {kind}")
+            raise MalformedError("an item of an unknown type")
         return events
 
     def _used(self, params: Frame) -> list[EventBase]:
@@ -209,20 +234,9 @@ class CodexDecoder(Decoder):
     ) -> Decoded:
         if self._ended:
             return NOTHING
-        self._ended = True
-        terminal = Terminal(
-            is_error=error is not None,
-            text="" if error else self._messages.last_text,
-            usage=self._usage,
-            usage_total=self._tokens.total,
-            error=error,
-            interrupted=interrupted,
-            denied=tuple(self._denied),
-            structured=object_in(self._messages.last_text) if self._request.output_schema and not error else None,
-        )
-        last: tuple[Reply, ...] = (END_OF_INPUT,)
-        last_events = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
-        return Decoded(last_events, terminal, last)
+        last = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
+        terminal = self._terminal(error, self._usage, self._tokens.total, interrupted=interrupted)
+        return Decoded(last, terminal, (END_OF_INPUT,))
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {

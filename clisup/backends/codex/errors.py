@@ -7,16 +7,22 @@ rules look at the code first, then the status, then the sentence.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from msgspec import Struct
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, last_words, plain_words
-from clisup.backends.frames import get_int, get_str
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    kind_of_status,
+    plain_words,
+)
+from clisup.backends.frames import Frame, get_int, get_str
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "CodexFailure", "explain_end", "explain_report", "read_report", "retry_of"]
+__all__ = ["ERRORS", "CodexFailure", "explain_report", "read_report", "retry_of"]
 
 _LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
 
@@ -41,13 +47,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "threadRollbackFailed", "protocol"),
     ErrorRule("code", "activeTurnNotSteerable", "protocol"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found", "name another model, or mend the provider's base_url"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
-    ErrorRule("status", "429", "rate_limit"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
     ErrorRule("text", r"no rollout found", "session_not_found"),
     ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",
@@ -84,7 +85,6 @@ _STATUS = re.compile(r"(?:unexpected status|last status:) (\d{3})\b")
 _ATTEMPT = re.compile(r"Reconnecting\.\.\. (\d{1,6})/(\d{1,6})")
 _RECONNECTING = re.compile(r"^Reconnecting\.\.\.[^(]*(?:\((.*)\))?\s*$", re.DOTALL)
 _TRY_AGAIN = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
-_MESSAGE_MAX = 4096
 
 
 class CodexFailure(Struct, frozen=True):
@@ -95,7 +95,7 @@ class CodexFailure(Struct, frozen=True):
     status: int | None = None
 
 
-def read_report(error: dict[str, Any]) -> CodexFailure:
+def read_report(error: Frame) -> CodexFailure:
     """Return the `error` object of an `error` notification or of a failed turn.
 
     While codex repeats a request, `message` only reports the reconnection, and `additionalDetails` has the reason.
@@ -116,7 +116,7 @@ def explain_report(report: CodexFailure, resets_at: str | None = None) -> TurnEr
     until = resets_at if kind in ("quota_exceeded", "rate_limit") else None
     return TurnError(
         kind=kind,
-        message=plain_words(report.text).strip()[:_MESSAGE_MAX]
+        message=plain_words(report.text).strip()[:MESSAGE_CHARS]
         or f"codex failed without a message ({report.code or 'no code'})",
         retryable=kind in RETRYABLE or until is not None,
         retry_after_s=_retry_after(report.text),
@@ -145,8 +145,8 @@ def _kind_of(report: CodexFailure, status: int | None) -> TurnErrorKind:
     rule = _RULES.exact("code", report.code) or _RULES.exact("status", status)
     if rule is not None:
         return rule.kind
-    if status is not None and status >= 400:
-        return "server" if status >= 500 else "invalid_request"
+    if (kind := kind_of_status(status)) is not None:
+        return kind
     rule = _RULES.search("text", report.text)
     if rule is not None:
         return rule.kind
@@ -162,12 +162,3 @@ def _status_in(text: str) -> int | None:
 def _retry_after(text: str) -> float | None:
     found = _TRY_AGAIN.search(text)
     return float(found[1]) / (1000 if found[2].lower() == "ms" else 1) if found else None
-
-
-def explain_end(end: RunEnd) -> TurnError:
-    """Explain a run that ended without a terminal frame. The message holds the end of stderr, with advice if there is any."""
-    tail = last_words(end)
-    rule = _RULES.search("stderr", tail)
-    if rule is not None:
-        return TurnError(kind=rule.kind, message=f"{tail}; {rule.advice}")
-    return crashed("codex", end)

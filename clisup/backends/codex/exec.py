@@ -6,38 +6,34 @@ total. Item ids begin again with each process.
 
 from __future__ import annotations
 
-from typing import Any
-
-from clisup.backends.base import Capabilities, Carried, Decoded, Decoder, LaunchRequest, LaunchSpec, Terminal
-from clisup.backends.codex import items
-from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, TOKENS, CodexBase, check
+from clisup.backends.base import TOKENS, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec
+from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, CodexBase, check
+from clisup.backends.codex.decoder import CodexTurn
 from clisup.backends.codex.errors import CodexFailure, explain_report, retry_of
-from clisup.backends.codex.mcp import bridge_launcher, bridge_words, toml_value
-from clisup.backends.codex.mentions import Said, hidden
 from clisup.backends.codex.notices import usage_of
-from clisup.backends.codex.protocol import sandbox_of, strict_schema, trust_of
-from clisup.backends.frames import MalformedError, get_dict, get_str
-from clisup.backends.lines import NOTHING, decode_frame
+from clisup.backends.codex.protocol import (
+    Said,
+    bridge_launcher,
+    bridge_words,
+    hidden,
+    sandbox_of,
+    strict_schema,
+    toml_value,
+    trust_of,
+)
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, status
+from clisup.backends.lines import NOTHING
 from clisup.backends.long_texts import exec_passes_on
 from clisup.errors import UsageError
-from clisup.model.events import (
-    AssistantMessage,
-    BackendStatus,
-    EventBase,
-    MessageStart,
-    MessageStop,
-    PermissionDenied,
-    SessionInit,
-)
+from clisup.model.events import SessionInit, TurnError
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import text_of
-from clisup.model.prompts.structured import object_in, schema_text
+from clisup.model.prompts.structured import schema_text
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 from clisup.model.usage import Usage
 
 __all__ = ["CodexExecAdapter", "CodexExecDecoder"]
 
-Frame = dict[str, Any]
 _EVENTS = (
     "session_init", "message_start", "message", "message_stop", "tool_use", "tool_result", "permission_denied", "retry",
     "task", "status", "unparsed",
@@ -109,9 +105,9 @@ class CodexExecAdapter(CodexBase):
             files={**images, **schema, **bridge},
         )
 
-    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> CodexExecDecoder:
+    def decoder(self, carried: Carried, request: LaunchRequest) -> CodexExecDecoder:
         """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""
-        return CodexExecDecoder(carried, structured=request is not None and request.output_schema is not None)
+        return CodexExecDecoder(carried.usage, request)
 
 
 def _text_of(request: LaunchRequest) -> tuple[str, str | None]:
@@ -134,7 +130,7 @@ def _settings(request: LaunchRequest) -> list[str]:
     return [word for pair in pairs for word in ("-c", pair)]
 
 
-class CodexExecDecoder(Decoder):
+class CodexExecDecoder(CodexTurn):
     """Decoder of one `codex exec --json` process's stdout.
 
     exec ends a turn on signals alone, asks for no approvals, and keeps no background tasks after its end.
@@ -142,89 +138,34 @@ class CodexExecDecoder(Decoder):
 
     passes_on = staticmethod(exec_passes_on)
 
-    def __init__(self, carried: Carried, *, structured: bool = False) -> None:
-        self._carried = carried.usage
-        self._structured = structured
-        self._used = Usage()
-        self._names: dict[str, str] = {}
-        self._denied: dict[str, None] = {}
-        self._text = ""
-        self._ended = False
+    def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
+        super().__init__(request)
+        self._carried = carried
 
-    def decode(self, line: Line) -> Decoded:
-        """Decode one line: its events, and the end of the turn. The method never raises."""
-        return decode_frame(line, self._frame)
-
-    def _frame(self, frame: Frame) -> Decoded | None:
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a frame. `turn.completed` and `turn.failed` end the turn."""
         kind = get_str(frame, "type")
         if kind in ("item.started", "item.updated", "item.completed"):
-            return self._item(kind, get_dict(frame, "item"))
+            events = self._item(get_dict(frame, "item"), completed=kind == "item.completed")
+            return None if events is None else Decoded(events)
         if kind == "thread.started":
             return Decoded((SessionInit(native_session_id=get_str(frame, "thread_id")),))
         if kind == "turn.started":
             return NOTHING
         if kind == "error":
-            return Decoded((self._error(get_str(frame, "message") or ""),))
+            # The turn goes on: codex reports reconnections so, and repeats `turn.failed` so.
+            message = get_str(frame, "message") or ""
+            return Decoded((retry_of(message) or status("error", message),))
         if kind == "turn.completed":
             return self._end(usage_of(get_dict(frame, "usage"), snake=True), None)
         if kind == "turn.failed":
-            return self._end(None, get_str(get_dict(frame, "error"), "message") or "")
+            return self._end(None, explain_report(CodexFailure(get_str(get_dict(frame, "error"), "message") or "")))
         if kind is None:
             raise MalformedError("a frame without a type")
         return None
 
-    def _item(self, frame: str, item: Frame) -> Decoded | None:
-        kind = items.kind_of(item)
-        if items.is_tool(kind):
-            return Decoded(self._tool(frame, item))
-        if kind in items.MESSAGES:
-            return Decoded(self._message(kind, item) if frame == "item.completed" else ())
-        events = items.other_events(item)
-        if events is None:
-            return None
-        return Decoded(events if frame == "item.completed" or kind == "todo_list" else ())
-
-    def _tool(self, frame: str, item: Frame) -> list[EventBase]:
-        use, events = items.tool_use(item), list[EventBase]()
-        if use.tool_use_id not in self._names:
-            self._names[use.tool_use_id] = use.name
-            events.append(use)
-        if frame == "item.completed":
-            events += items.tool_result(item, self._names[use.tool_use_id])
-        self._denied |= {event.name: None for event in events if isinstance(event, PermissionDenied)}
-        return events
-
-    def _message(self, kind: str, item: Frame) -> list[EventBase]:
-        blocks, message_id = items.message_blocks(item), items.item_id(item)
-        if not blocks:
-            return []
-        if kind != "reasoning":
-            self._text = blocks[0].text or ""
-        return [
-            MessageStart(message_id=message_id),
-            AssistantMessage(message_id=message_id, blocks=blocks),
-            MessageStop(message_id=message_id),
-        ]
-
-    def _error(self, message: str) -> EventBase:
-        """Report an error, which does not end the turn: codex reports reconnections so, and repeats `turn.failed` so."""
-        return retry_of(message) or BackendStatus(status="error", detail=message[: items.DETAIL_CHARS] or None)
-
-    def _end(self, total: Usage | None, failure: str | None) -> Decoded:
+    def _end(self, total: Usage | None, error: TurnError | None) -> Decoded:
         """End the turn. A failed turn has no total, so the share of the next turn is unknown."""
         if self._ended:
             return NOTHING
-        self._ended = True
-        failed = failure is not None
-        return Decoded(
-            (),
-            Terminal(
-                is_error=failed,
-                text="" if failed else self._text,
-                usage=Usage() if total is None else total.since(self._carried),
-                usage_total=total,
-                error=explain_report(CodexFailure(failure)) if failure is not None else None,
-                denied=tuple(self._denied),
-                structured=object_in(self._text) if self._structured and not failed else None,
-            ),
-        )
+        return Decoded((), self._terminal(error, Usage() if total is None else total.since(self._carried), total))

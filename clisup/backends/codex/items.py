@@ -1,4 +1,4 @@
-"""Items of codex as events, common to `codex app-server` and `codex exec --json` (0.169.0).
+"""Items of codex as events, common to `codex app-server` and `codex exec --json` (0.169.0), and the streamed messages of app-server.
 
 app-server writes names in camelCase, exec in snake_case. `_field` finds a field by its snake_case name in both. Tools have the
 names that the model uses, if the item has them.
@@ -9,25 +9,39 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_str
-from clisup.model.events import BackendStatus, Block, EventBase, PermissionDenied, TaskUpdate, ToolResult, ToolUse
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    detail,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_str,
+    get_strs,
+    status,
+    status_from,
+)
+from clisup.model.events import (
+    AssistantMessage,
+    Block,
+    ContentDelta,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    Retracted,
+    TaskUpdate,
+    ToolResult,
+    ToolUse,
+)
 
 __all__ = [
-    "MESSAGES",
-    "is_tool",
-    "item_id",
-    "kind_of",
-    "message_blocks",
-    "other_events",
-    "snake",
-    "tool_result",
+    "MESSAGES", "CodexMessages", "is_tool", "item_id", "kind_of", "other_events", "snake", "tool_result",
     "tool_use",
-]
+]  # fmt: skip
 
-Frame = dict[str, Any]
-DETAIL_CHARS = 2000
 MESSAGES = frozenset({"agent_message", "reasoning", "plan"})
 _REFUSED = re.compile(r"requires approval, but approval policy is|user rejected MCP tool call")
 _UPPER = re.compile(r"(?<=[a-z0-9])([A-Z])")
@@ -63,12 +77,8 @@ def message_blocks(item: Frame) -> tuple[Block, ...]:
     if kind_of(item) != "reasoning":
         text = get_str(item, "text")
         return (Block(kind="text", text=text),) if text else ()
-    parts = [get_str(item, "text")] if "text" in item else [*_texts(item.get("summary")), *_texts(item.get("content"))]
+    parts = [get_str(item, "text")] if "text" in item else [*get_strs(item, "summary"), *get_strs(item, "content")]
     return tuple(Block(kind="thinking", text=part) for part in parts if part)
-
-
-def _texts(value: object) -> list[str]:
-    return [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
 
 
 # Tools
@@ -124,9 +134,10 @@ def _arguments(item: Frame) -> Frame:
 
 
 def _changes(item: Frame) -> list[Frame]:
-    changes = item.get("changes")
-    listed = [change for change in changes if isinstance(change, dict)] if isinstance(changes, list) else []
-    return [_known(path=change.get("path"), kind=_change_kind(change), diff=change.get("diff")) for change in listed]
+    return [
+        _known(path=change.get("path"), kind=_change_kind(change), diff=change.get("diff"))
+        for change in get_dicts(item, "changes")
+    ]
 
 
 def _change_kind(change: Frame) -> str | None:
@@ -142,7 +153,7 @@ def tool_use(item: Frame) -> ToolUse:
 
 def tool_result(item: Frame, name: str | None = None) -> list[EventBase]:
     """Return the end of a call. A refused call gives `permission_denied`, too. A failed command's text begins with its exit code."""
-    kind, status = kind_of(item), snake(get_str(item, "status") or "")
+    kind, state = kind_of(item), snake(get_str(item, "status") or "")
     text, blocks = _RESULTS.get(kind, _nothing)(item)
     code = get_int(item, "exit_code") if "exit_code" in item else get_int(item, "exitCode")
     if code:
@@ -151,11 +162,11 @@ def tool_result(item: Frame, name: str | None = None) -> list[EventBase]:
         tool_use_id=item_id(item),
         content=text,
         blocks=blocks,
-        is_error=status in ("failed", "declined") or bool(code) or item.get("success") is False,
+        is_error=state in ("failed", "declined") or bool(code) or item.get("success") is False,
     )
-    if status == "declined" or (kind == "mcp_tool_call" and _REFUSED.search(text)):
+    if state == "declined" or (kind == "mcp_tool_call" and _REFUSED.search(text)):
         name = name or _TOOLS[kind](item)[0]
-        return [PermissionDenied(tool_use_id=item_id(item), name=name, reason=text[:DETAIL_CHARS] or None), result]
+        return [PermissionDenied(tool_use_id=item_id(item), name=name, reason=detail(text)), result]
     return [result]
 
 
@@ -174,8 +185,7 @@ def _mcp_result(item: Frame) -> Result:
     structured = _field(result, "structured_content")
     if structured is not None:  # the model gets nothing else of the result
         return json.dumps(structured, ensure_ascii=False, separators=(",", ":")), None
-    content = result.get("content")
-    blocks = [_mcp_block(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    blocks = [_mcp_block(part) for part in get_dicts(result, "content")]
     text = "\n".join(block.text or "" for block in blocks if block.kind == "text")
     return text, None if all(block.kind == "text" for block in blocks) else tuple(blocks)
 
@@ -215,19 +225,10 @@ def other_events(item: Frame) -> list[EventBase] | None:
     return None if handle is None else handle(item)
 
 
-def _status(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
-    def handle(item: Frame) -> list[EventBase]:
-        detail = next((text for name in fields if (text := get_str(item, name))), None)
-        return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
-
-    return handle
-
-
 def _todo_list(item: Frame) -> list[EventBase]:
-    listed = item.get("items")
-    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    steps = get_dicts(item, "items")
     lines = [f"[{'x' if step.get('completed') is True else ' '}] {get_str(step, 'text') or ''}" for step in steps]
-    return [BackendStatus(status="todo_list", detail="\n".join(lines)[:DETAIL_CHARS] or None)]
+    return [status("todo_list", "\n".join(lines))]
 
 
 def _sub_agent(item: Frame) -> list[EventBase]:
@@ -239,11 +240,84 @@ def _sub_agent(item: Frame) -> list[EventBase]:
 _OTHERS: dict[str, Callable[[Frame], list[EventBase]]] = {
     "user_message": lambda _: [],  # the prompt
     "function_call_output": lambda _: [],
-    "error": _status("warning", "message"),
-    "context_compaction": _status("compacted"),
-    "entered_review_mode": _status("review", "review"),
-    "exited_review_mode": _status("review", "review"),
-    "hook_prompt": _status("hook_prompt"),
+    "error": status_from("warning", "message"),
+    "context_compaction": status_from("compacted"),
+    "entered_review_mode": status_from("review", "review"),
+    "exited_review_mode": status_from("review", "review"),
+    "hook_prompt": status_from("hook_prompt"),
     "todo_list": _todo_list,
     "sub_agent_activity": _sub_agent,
 }
+
+
+# Streamed messages
+
+Kind = Literal["text", "thinking"]
+
+
+class CodexMessages:
+    """Streamed messages and reasoning of one turn. `last_text` is the last whole answer, which is codex's final text of a turn.
+
+    `item/completed` has the whole text. A message that a broken stream cut has no such frame: the CLI repeats the request without
+    the message, so the printed deltas are retracted. A message that was whole before the cut stays: the model gets it again.
+    """
+
+    __slots__ = ("_open", "last_text", "model")
+
+    def __init__(self) -> None:
+        self._open: dict[str, dict[tuple[Kind, int], list[str]]] = {}
+        self.last_text = ""
+        self.model: str | None = None
+
+    def text_delta(self, params: Frame) -> list[EventBase]:
+        return self._delta(params, "text", 0)
+
+    def thinking_delta(self, params: Frame) -> list[EventBase]:
+        index = get_int(params, "summaryIndex")
+        return self._delta(params, "thinking", get_int(params, "contentIndex") or 0 if index is None else index)
+
+    def _delta(self, params: Frame, kind: Kind, index: int) -> list[EventBase]:
+        message_id, text = get_str(params, "itemId"), get_str(params, "delta")
+        if message_id is None or text is None:
+            raise MalformedError("a delta without its item or text")
+        if not text:
+            return []
+        begun = self._begin(message_id)
+        self._open[message_id].setdefault((kind, index), []).append(text)
+        return [*begun, ContentDelta(kind=kind, text=text, index=index, message_id=message_id)]
+
+    def _begin(self, message_id: str) -> list[EventBase]:
+        """Begin a message with its first text: codex begins items that stay empty (a refusal, encrypted reasoning)."""
+        if message_id in self._open:
+            return []
+        self._open[message_id] = {}
+        return [MessageStart(message_id=message_id, model=self.model)]
+
+    def completed(self, item: Frame) -> list[EventBase]:
+        """Complete a message. A message without a text and without deltas gives no event."""
+        message_id, blocks = item_id(item), message_blocks(item)
+        if kind_of(item) != "reasoning" and blocks:
+            self.last_text = blocks[0].text or ""
+        if not blocks and message_id not in self._open:
+            return []
+        return [*self._begin(message_id), *self._finish(message_id, blocks)]
+
+    def _finish(self, message_id: str, blocks: tuple[Block, ...]) -> list[EventBase]:
+        del self._open[message_id]
+        return [AssistantMessage(message_id=message_id, blocks=blocks), MessageStop(message_id=message_id)]
+
+    def retract(self, reason: str) -> list[EventBase]:
+        """Retract the open messages: nothing will confirm their deltas."""
+        events: list[EventBase] = []
+        for message_id in self._open:
+            events += [Retracted(message_id=message_id, reason=reason), MessageStop(message_id=message_id)]
+        self._open.clear()
+        return events
+
+    def keep(self) -> list[EventBase]:
+        """Complete the open messages of an interrupted turn from their deltas."""
+        events: list[EventBase] = []
+        for message_id, parts in list(self._open.items()):
+            blocks = tuple(Block(kind=kind, text="".join(text)) for (kind, _), text in sorted(parts.items()))
+            events += self._finish(message_id, blocks)
+        return events

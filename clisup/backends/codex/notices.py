@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from clisup.backends.frames import get_dict, get_int, get_number, get_str
-from clisup.model.events import BackendStatus, EventBase, RateLimit, ToolProgress
+from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_number, get_str, status, status_from
+from clisup.model.events import EventBase, RateLimit, ToolProgress
 from clisup.model.times import rfc3339
 from clisup.model.usage import Usage
 
 __all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]
-
-Frame = dict[str, Any]
-DETAIL_CHARS = 2000
 
 
 def usage_of(counts: Frame, *, snake: bool = False) -> Usage:
@@ -121,57 +117,47 @@ class RateLimits:
         return events
 
 
-def _said(status: str, detail: str | None) -> list[EventBase]:
-    return [BackendStatus(status=status, detail=detail[:DETAIL_CHARS] if detail else None)]
-
-
-def _from(status: str, *fields: str) -> Callable[[Frame], list[EventBase]]:
-    """Return a handler that makes a status. Its detail is the first of `fields` with a text."""
-    return lambda params: _said(status, next((text for name in fields if (text := get_str(params, name))), None))
-
-
 def _mcp_status(params: Frame) -> list[EventBase]:
     words = [get_str(params, name) for name in ("name", "status", "error")]
-    return _said("mcp_server", ": ".join(word for word in words if word))
+    return [status("mcp_server", ": ".join(word for word in words if word))]
 
 
 def _rerouted(params: Frame) -> list[EventBase]:
-    return _said("model_fallback", f"{get_str(params, 'fromModel')} -> {get_str(params, 'toModel')}")
+    return [status("model_fallback", f"{get_str(params, 'fromModel')} -> {get_str(params, 'toModel')}")]
 
 
-def _hook(status: str) -> Callable[[Frame], list[EventBase]]:
+def _hook(name: str) -> Callable[[Frame], list[EventBase]]:
     """Report a hook without its output, which may hold anything. The spool has the output."""
 
     def handle(params: Frame) -> list[EventBase]:
         run = get_dict(params, "run")
-        return _said(status, f"{get_str(run, 'eventName')}: {get_str(run, 'status')}")
+        return [status(name, f"{get_str(run, 'eventName')}: {get_str(run, 'status')}")]
 
     return handle
 
 
 def _plan(params: Frame) -> list[EventBase]:
-    listed = params.get("plan")
-    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-    return _said("todo_list", "\n".join(f"[{get_str(step, 'status')}] {get_str(step, 'step')}" for step in steps))
+    steps = get_dicts(params, "plan")
+    return [status("todo_list", "\n".join(f"[{get_str(step, 'status')}] {get_str(step, 'step')}" for step in steps))]
 
 
 NOTICES: dict[str, Callable[[Frame], list[EventBase]]] = {
-    "warning": _from("warning", "message"),
-    "guardianWarning": _from("warning", "message"),
-    "configWarning": _from("warning", "summary"),
-    "deprecationNotice": _from("warning", "summary"),
+    "warning": status_from("warning", "message"),
+    "guardianWarning": status_from("warning", "message"),
+    "configWarning": status_from("warning", "summary"),
+    "deprecationNotice": status_from("warning", "summary"),
     "mcpServer/startupStatus/updated": _mcp_status,
     "item/mcpToolCall/progress": lambda params: [ToolProgress(tool_use_id=get_str(params, "itemId"))],
     "hook/started": _hook("hook_started"),
     "hook/completed": _hook("hook_response"),
     "model/rerouted": _rerouted,
-    "model/safetyBuffering/updated": _from("safety_buffering"),
-    "modelProvider/authRecoveryStarted": _from("auth_recovery_started"),
-    "modelProvider/authRecoveryCompleted": _from("auth_recovery_completed"),
-    "thread/compacted": _from("compacted"),
+    "model/safetyBuffering/updated": status_from("safety_buffering"),
+    "modelProvider/authRecoveryStarted": status_from("auth_recovery_started"),
+    "modelProvider/authRecoveryCompleted": status_from("auth_recovery_completed"),
+    "thread/compacted": status_from("compacted"),
     "turn/plan/updated": _plan,
-    "item/autoApprovalReview/started": _from("approval_review"),
-    "item/autoApprovalReview/completed": _from("approval_review"),
+    "item/autoApprovalReview/started": status_from("approval_review"),
+    "item/autoApprovalReview/completed": status_from("approval_review"),
 }
 
 # Notifications whose content other frames have, or that are about the display of a client.

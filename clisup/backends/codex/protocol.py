@@ -1,36 +1,25 @@
-"""Requests to `codex app-server`, and answers to its own requests (0.169.0)."""
+"""Requests to `codex app-server`, and answers to its own requests, with the prompt and the settings of a session (0.169.0)."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from clisup.backends.base import LaunchRequest
-from clisup.backends.codex.mcp import servers_of
-from clisup.backends.codex.mentions import Said, switched_off
+from clisup.backends.frames import Frame
 from clisup.errors import UsageError
-from clisup.model.prompts.content import Image
+from clisup.model.prompts.content import Content, Image
+from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 
 __all__ = [
-    "GREETING",
-    "INITIALIZE",
-    "INTERRUPT",
-    "START_TURN",
-    "THREAD",
-    "answer_to",
-    "approvals_of",
-    "config_of",
-    "interrupt",
-    "open_thread",
-    "said",
-    "sandbox_of",
-    "start_turn",
-    "strict_schema",
-    "trust_of",
-]
+    "GREETING", "INTERRUPT", "START_TURN", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
+    "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
+    "strict_schema", "switched_off", "toml_value", "trust_of",
+]  # fmt: skip
 
-Frame = dict[str, Any]
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
 _NOT_ALLOWED = "nobody is there to allow it"
 _ANSWERS: dict[str, Frame] = {
@@ -168,7 +157,7 @@ _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "not", "additionalProperties")
 
 
-def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def strict_schema(schema: Mapping[str, Any]) -> Frame:
     """Return the schema with every property required, no others allowed, and without defaults.
 
     An object without named properties, or with a rule for others, stays unchanged: the API then accepts or refuses it.
@@ -192,3 +181,125 @@ def _part(name: str, value: Any) -> Any:
 
 def _sub(schema: Any) -> Any:
     return strict_schema(schema) if isinstance(schema, dict) else schema
+
+
+# MCP servers of the session, including the bridge to the tools of the session's client
+
+STARTUP_S = 60
+"""Seconds that codex waits for the bridge. codex begins its first request to the model without a server that is not
+`required` and takes more than about a second."""
+
+_LAUNCHER = "bridge.py"
+_LAUNCHER_TEXT = """import os
+os.environ.update({env!r})
+os.execvp({command!r}, {argv!r})
+"""
+
+
+def servers_of(request: LaunchRequest) -> Frame:
+    """Return the session's servers for `config.mcp_servers`. Raises `UsageError` for a server that codex does not support."""
+    servers = {name: _server(name, server) for name, server in (request.mcp_servers or {}).items()}
+    if request.tools and BRIDGE_SERVER in servers:
+        servers[BRIDGE_SERVER] = _bridge(servers[BRIDGE_SERVER])
+    return servers
+
+
+def _server(name: str, server: Any) -> Frame:
+    """Return a server of claude's form in codex's form: `headers` have another name, and there is no `type`."""
+    if not isinstance(server, dict):
+        raise UsageError(f"cannot use the MCP server {name!r}, because it is no table")
+    kind = server.get("type")
+    if kind == "sse":
+        raise UsageError(
+            f"cannot use the MCP server {name!r}, because codex knows stdio and streamable http alone",
+            kind="unsupported",
+            hint="take a server of type stdio or http",
+        )
+    known = {key: value for key, value in server.items() if key not in ("type", "headers")}
+    return {**known, "http_headers": server["headers"]} if "headers" in server else known
+
+
+def _bridge(server: Frame) -> Frame:
+    """Return the bridge as a server. Its tools run without a question in every sandbox, in parallel, with a later time limit."""
+    told: Frame = {key: server[key] for key in ("command", "args", "env") if key in server}
+    limit_ms = server.get("timeout")
+    return {
+        **told,
+        "default_tools_approval_mode": "approve",
+        "supports_parallel_tool_calls": True,
+        "required": True,
+        "startup_timeout_sec": STARTUP_S,
+        **({"tool_timeout_sec": limit_ms / 1000} if isinstance(limit_ms, int | float) else {}),
+    }
+
+
+def bridge_words(request: LaunchRequest) -> list[str]:
+    """Return the override that adds the bridge to `codex exec`. All users can read argv, so variables must not stand there.
+    The server's command is a file in the scratch directory (`bridge_launcher`), which sets them and becomes the bridge.
+    """
+    server = servers_of(request)[BRIDGE_SERVER]
+    started = {"command": sys.executable, "args": ["-I", "-S", f"{request.scratch}/{_LAUNCHER}"]}
+    told = {key: value for key, value in server.items() if key != "env"} | started
+    return ["-c", f"mcp_servers.{BRIDGE_SERVER}={toml_value(told)}"]
+
+
+def bridge_launcher(request: LaunchRequest) -> dict[str, str]:
+    """Return the name and text of the file that `bridge_words` names. The text holds the token; only the daemon's user can read it."""
+    server = servers_of(request)[BRIDGE_SERVER]
+    argv = [server["command"], *server.get("args", ())]
+    return {_LAUNCHER: _LAUNCHER_TEXT.format(env=dict(server.get("env", {})), command=argv[0], argv=argv)}
+
+
+def toml_value(value: Any) -> str:
+    """Return a text, number, boolean, list or mapping in TOML, on one line. TOML has the escapes of JSON, and one for DEL."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml_value(str(key))} = {toml_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(inner) for inner in value) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# Mentions of skills in a prompt: `$name`, and `[$name](path)`
+#
+# codex 0.169.0 adds the whole SKILL.md of each mentioned skill to the prompt, also for skills of the repository and in an untrusted
+# directory. No setting turns that off (measured: `skills.include_instructions`, `skills.bundled.enabled`, feature flags). Nothing
+# else in a prompt is a command: `/name`, `@path`, `!command`, `{{name}}` and `/prompts:name` are text. Both ways out are measured:
+#
+# - `skills.config` switches a skill off by its name, for one run, beside the rules of the user's own settings. The prompt stays
+#   as it is, so `$HOME` in shell code does too; but the names must not stand in argv.
+# - A character that no name has behind the `$`.
+
+_MENTION = re.compile(r"\$(?=[A-Za-z0-9_:-])")
+_LINK = re.compile(r"\[\$(?=[A-Za-z0-9_:-])")
+_NAME = re.compile(r"\$([A-Za-z0-9_:-]+)")
+_MARK = "\u200b"
+_HIDDEN = "zero-width space in each {} that could name a skill"
+_MOST_RULES = 500
+
+
+class Said(NamedTuple):
+    """Prompt for codex, entries of `skills.config` for the run, and a description of the changes to the text."""
+
+    content: Content
+    rules: list[Frame]
+    altered: str | None
+
+
+def hidden(content: Content) -> Said:
+    """Return the prompt with hidden mentions, for runs with settings in argv, where no word of a prompt may stand."""
+    shown = _replaced(_MENTION, f"${_MARK}", content)
+    return Said(shown, [], _HIDDEN.format("$name") if shown != content else None)
+
+
+def switched_off(content: Content) -> Said:
+    """Return the prompt with its named skills switched off. A link, which names a skill by its file, is hidden."""
+    shown = _replaced(_LINK, f"[${_MARK}", content)
+    names = dict.fromkeys(name for part in shown if isinstance(part, str) for name in _NAME.findall(part))
+    if len(names) > _MOST_RULES:
+        return hidden(content)
+    rules = [{"name": name, "enabled": False} for name in names]
+    return Said(shown, rules, _HIDDEN.format("[$name](path)") if shown != content else None)
+
+
+def _replaced(pattern: re.Pattern[str], by: str, content: Content) -> Content:
+    return tuple(pattern.sub(by, part) if isinstance(part, str) else part for part in content)

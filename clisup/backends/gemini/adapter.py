@@ -1,14 +1,20 @@
 """Backend `gemini`: Gemini CLI (0.61.x) in headless mode, one process for each turn.
 
 Facts come from gemini 0.61.0. The prompt goes to stdin only. Values of a caller stand in the equals form.
+
+By default a prompt is text for the model. Measured, the prompt on stdin:
+
+- A slash as the very first character makes the prompt a command. A newline before the slash hides the command.
+- gemini replaces `@path` by the text of that file, anywhere in the prompt. A backslash before the @ prevents this.
+- `!command`, `!{command}`, `#note`, `$NAME` and `{{args}}` are text.
 """
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from itertools import count
 
 from clisup.backends.base import (
     Adapter,
@@ -20,23 +26,23 @@ from clisup.backends.base import (
     StaleLock,
     TranscriptWord,
 )
+from clisup.backends.frames import Frame
 from clisup.backends.gemini.decoder import GeminiDecoder
-from clisup.backends.gemini.input import escaped, image_flags, stdin_of, typed
 from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt
-from clisup.backends.launch import argv_path, argv_text, check_mode
-from clisup.backends.transcripts import find_prompt, texts_of
+from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt
+from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
+from clisup.model.prompts.content import Image
 
-__all__ = ["PERMISSION_MODES", "STALE_LOCKS", "GeminiAdapter", "closed_variables", "trust_variables"]
+__all__ = ["PERMISSION_MODES", "GeminiAdapter"]
 
 # Every gemini of a home takes this lock at its start. A killed one may leave it, and the next one waits 12 s.
-STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
+_STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
 PERMISSION_MODES = ("auto_edit", "default", "plan", "yolo")
 _ID_PREFIX = "_"
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _INDEX = re.compile(r"\d+|latest")  # these mean another session than one of that name
-_VERSION = re.compile(r"^(\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 _EVENTS = (
     "content_delta", "message", "message_start", "message_stop", "permission_denied", "session_init", "status",
     "tool_result", "tool_use", "unparsed",
@@ -64,6 +70,7 @@ class GeminiAdapter(Adapter):
     default_command = ("gemini",)
     default_versions = ">=0.61,<0.62"
     version_args = ("--version",)
+    version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("GEMINI_API_KEY",)
     capabilities = Capabilities(
         thinking=False,
@@ -81,10 +88,6 @@ class GeminiAdapter(Adapter):
         (r"Invalid session identifier|No previous sessions found", "fresh"),
     )
 
-    def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """Return nothing: with `GEMINI_CLI_NO_RELAUNCH` the launcher itself is the worker."""
-        return ()
-
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return argv, stdin and variables for one turn.
 
@@ -100,9 +103,9 @@ class GeminiAdapter(Adapter):
                 kind="unsupported",
                 hint="put them into ~/.gemini/settings.json",
             )
-        stdin, altered = stdin_of(request)
-        trust, trust_flags = trust_variables(request.setting_sources)
-        env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}
+        stdin, altered = _stdin_of(request)
+        trust, trust_flags = _trust_variables(request.setting_sources)
+        env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}  # the launcher itself is then the worker
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
         return LaunchSpec(
@@ -111,26 +114,21 @@ class GeminiAdapter(Adapter):
                 "--output-format=stream-json",
                 *trust_flags,
                 *_flags(request),
-                *image_flags(request),
+                *_image_flags(request),
                 *request.args,
             ),
             stdin=stdin,
             env=env,
             stdout_mode="file",
             prompt_altered=altered,
-            closed_env=closed_variables(request.setting_sources),
-            stale_locks=STALE_LOCKS,
+            closed_env=_closed_variables(request.setting_sources),
+            stale_locks=_STALE_LOCKS,
             files={image.file_name(number): image.raw for number, image in enumerate(request.images, 1)},
         )
 
     def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> GeminiDecoder:
         """Return a decoder for the stdout of one turn. gemini counts one process only, so no total is carried."""
         return GeminiDecoder()
-
-    def parse_version(self, output: str) -> str | None:
-        """Return the version, which stands alone on its line."""
-        found = _VERSION.search(output)
-        return found[1] if found else None
 
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain a run that ended without a result: by stderr, else by the exit code, else as `crashed`."""
@@ -143,20 +141,21 @@ class GeminiAdapter(Adapter):
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt (as `stdin_of` sent it), and an answer to it."""
 
-        def read(entry: dict[str, Any]) -> tuple[str, str]:
-            return entry["type"], typed("".join(texts_of(entry.get("content"))))
+        def read(entry: Frame) -> tuple[str, str]:
+            text = "".join(texts_of(entry.get("content"))).partition(_FILES_BEGIN)[0]
+            return entry["type"], _IMAGE_MENTION.sub("", text)
 
-        return find_prompt(appended, read, [prompt, escaped(prompt)], answerer="gemini")
+        return find_prompt(appended, read, [prompt, _MENTION.sub(r"\\@", prompt)], answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's files: gemini names them by the minute and the first 8 characters of the id."""
-        home = _home(env)
+        home = own_directory(env, "", "GEMINI_CLI_HOME")
         if home is None or not _SESSION.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(home)}/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
+        return f"{glob.escape(home)}/.gemini/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
 
 
-def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+def _trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the variables and flags that decide which settings of the working directory gemini reads.
 
     `user`: gemini reads its settings while the directory is untrusted. `--skip-trust` applies later, so permission modes and the
@@ -177,14 +176,9 @@ def trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[
     return {"GEMINI_CLI_TRUST_WORKSPACE": "false"}, ("--skip-trust",) if "user" in names else ()
 
 
-def closed_variables(setting_sources: str | None) -> tuple[str, ...]:
+def _closed_variables(setting_sources: str | None) -> tuple[str, ...]:
     """Return the names that a repository's `.env` must not set, if the caller does not want the directory's settings."""
     return () if setting_sources is None or "project" in setting_sources else _CLOSED
-
-
-def _home(env: Mapping[str, str]) -> str | None:
-    home = env.get("GEMINI_CLI_HOME") or env.get("HOME")
-    return f"{home.rstrip('/')}/.gemini" if home else None
 
 
 def _flags(request: LaunchRequest) -> list[str]:
@@ -218,3 +212,54 @@ def _check_trusted(mode: str, setting_sources: str | None) -> None:
             f"cannot use permission mode {mode!r}, because gemini has it only in directories that are trusted",
             hint="name `user` in the backend's setting_sources, or take `default` or `plan`",
         )
+
+
+# The pattern of handleAtCommand (0.61.0). A backslash before the @ is gemini's own escape.
+# The @ comes first and the lookbehind after it: such an expression is six times as fast.
+_MENTION = re.compile(r"@(?<!\\@)(?=[^ \t\n\r,;!?()\[\]{}.]|\.(?![ \t\n\r]|\Z))")
+_NEWLINE_ADDED = "newline before a leading slash"
+_ESCAPED = "backslash before each @ that could name a file"
+_NAMED = "mention of its file in the place of each image"
+# Characters that end a path behind an @, without a backslash before them.
+_PATH_END = re.compile(r"(?=[ \t\\,;!?()\[\]{}])")
+_IMAGE_MENTION = re.compile(r"^ ?@(?:.*/)?image-\d+\.(?:png|jpg|gif|webp)$", re.MULTILINE)
+_FILES_BEGIN = "\n--- Content from referenced files ---"
+_BACKSLASH = r"\\"
+
+
+def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
+    """Return the prompt for the CLI, and a description of the changes: a leading slash would be a command, `@x` a file.
+
+    An image becomes a file that the text mentions. gemini puts the images behind the text.
+    """
+    check_prompt("gemini", request.prompt)
+    numbers = count(1)
+
+    def shown(part: str | Image) -> str:
+        if isinstance(part, Image):
+            path = f"{request.scratch}/{part.file_name(next(numbers))}"
+            return "@" + _PATH_END.sub(_BACKSLASH, path)
+        return part if request.expand else _MENTION.sub(r"\\@", part)
+
+    text = "\n".join(shown(part) for part in request.content or (request.prompt,))
+    hidden = not request.expand and text.startswith("/")
+    sent = "\n" + text if hidden else text
+    done = {
+        _NEWLINE_ADDED: hidden,
+        _ESCAPED: not request.expand and _MENTION.search(request.prompt) is not None,
+        _NAMED: bool(request.images),
+    }
+    return sent, " and a ".join(what for what, on in done.items() if on) or None
+
+
+def _image_flags(request: LaunchRequest) -> tuple[str, ...]:
+    """Return the flag that adds the directory of the images to the workspace: gemini reads no mentioned file elsewhere."""
+    if not request.images:
+        return ()
+    if "," in request.scratch:
+        raise UsageError(
+            f"cannot show gemini an image, because it would take the comma in {request.scratch} for the end of a directory",
+            kind="unsupported",
+            hint="take a daemon.state_dir without a comma",
+        )
+    return (f"--include-directories={request.scratch}",)

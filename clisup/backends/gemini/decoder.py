@@ -8,12 +8,11 @@ message.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from clisup.backends.base import Decoded, Decoder
-from clisup.backends.frames import MalformedError, get_dict, get_str, join_halves
-from clisup.backends.gemini.result import GeminiResult, is_denial
-from clisup.backends.lines import read_frame, unparsed
+from clisup.backends.base import Decoded
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, join_halves
+from clisup.backends.gemini.result import is_denial, terminal_of
+from clisup.backends.lines import FrameDecoder
 from clisup.backends.long_texts import gemini_passes_on
 from clisup.model.events import (
     AssistantMessage,
@@ -47,7 +46,7 @@ class _AnswerText:
         return "".join(self.pieces)
 
 
-class GeminiDecoder(Decoder):
+class GeminiDecoder(FrameDecoder):
     """Decoder of one gemini process's stdout, from the first line of a turn on.
 
     gemini ends a turn on signals alone, asks for no approvals in this mode, and reports no background tasks.
@@ -57,23 +56,14 @@ class GeminiDecoder(Decoder):
 
     def __init__(self) -> None:
         self._message: _AnswerText | None = None
-        self._result = GeminiResult()
+        self._answer: list[str] = []  # the model's text since the last tool call
+        self._complaint: str | None = None  # an error after which the model has not gone on
+        self._denied: dict[str, None] = {}
         self._tools: dict[str, str] = {}  # names of the called tools, by call
 
-    def decode(self, line: Line) -> Decoded:
-        """Decode one line. A `result` ends the turn. The method never raises."""
-        frame = read_frame(line)
-        if isinstance(frame, Decoded):
-            return frame
-        if not isinstance(kind := frame.get("type"), str):
-            return unparsed(line, "malformed")
-        try:
-            return self._frame(kind, frame, line)
-        except MalformedError:
-            return unparsed(line, "malformed")
-
-    def _frame(self, kind: str, frame: dict[str, Any], line: Line) -> Decoded:
-        match kind:
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a frame. A `result` ends the turn."""
+        match frame.get("type"):
             case "message":
                 return Decoded(self._text(frame, line))
             case "tool_use":
@@ -86,10 +76,12 @@ class GeminiDecoder(Decoder):
                 return Decoded(self._error(frame))
             case "result":
                 events = self._stop()
-                return Decoded(events, self._result.terminal(frame))
-        return unparsed(line, "unknown_type")
+                return Decoded(events, terminal_of(frame, "".join(self._answer), self._complaint, self._denied))
+            case str():
+                return None
+        raise MalformedError("a frame without a type")
 
-    def _text(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+    def _text(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         role, text = get_str(frame, "role"), get_str(frame, "content")
         if role == "user":
             return ()  # an echo of the prompt
@@ -100,25 +92,28 @@ class GeminiDecoder(Decoder):
         text = join_halves(text)[0]
         events, message = self._start(line)
         message.pieces.append(text)
-        self._result.text(text)
+        self._answer.append(text)
         return (*events, ContentDelta(kind="text", text=text, index=message.index, message_id=message.id))
 
     def _start(self, line: Line) -> tuple[Sequence[EventBase], _AnswerText]:
         """Return the open message. gemini has no message ids, so the place of the first line names a message."""
-        ended = self._stop() if self._result.went_on() else ()
+        ended: Sequence[EventBase] = ()
+        if self._complaint is not None:  # a hook asked for another answer
+            ended, self._complaint = self._stop(), None
+            self._answer.clear()
         if self._message is not None:
             return (), self._message
         self._message = _AnswerText(f"line-{line.start}")
         return (*ended, MessageStart(message_id=self._message.id)), self._message
 
-    def _tool_use(self, frame: dict[str, Any], line: Line) -> Sequence[EventBase]:
+    def _tool_use(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         call, name = get_str(frame, "tool_id"), get_str(frame, "tool_name")
         if call is None or name is None:
             raise MalformedError("a tool call without its id or name")
         arguments = get_dict(frame, "parameters")
         events, message = self._start(line)
         self._tools[call] = name
-        self._result.called()
+        self._answer.clear()  # a text before a call is no final answer
         block = Block(kind="tool_use", tool_use_id=call, name=name, input=arguments)
         confirmed = self._confirm(message)
         message.index += 1
@@ -129,7 +124,7 @@ class GeminiDecoder(Decoder):
             ToolUse(tool_use_id=call, name=name, input=arguments),
         )
 
-    def _tool_result(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+    def _tool_result(self, frame: Frame) -> Sequence[EventBase]:
         call, status = get_str(frame, "tool_id"), get_str(frame, "status")
         if call is None or status is None:
             raise MalformedError("a tool result without its call or status")
@@ -139,16 +134,16 @@ class GeminiDecoder(Decoder):
         events: list[EventBase] = list(self._stop())
         name = self._tools.get(call)
         if name is not None and is_denial(get_str(error, "type"), name):
-            self._result.denied(name)
+            self._denied[name] = None
             events.append(PermissionDenied(tool_use_id=call, name=name, reason=message))
         events.append(ToolResult(tool_use_id=call, content=content, is_error=status == "error"))
         return events
 
-    def _error(self, frame: dict[str, Any]) -> Sequence[EventBase]:
+    def _error(self, frame: Frame) -> Sequence[EventBase]:
         severity, message = get_str(frame, "severity"), get_str(frame, "message")
         if message is None:
             raise MalformedError("an error without its message")
-        self._result.complained(message)
+        self._complaint = message
         return (BackendStatus(status=severity or "error", detail=message),)
 
     def _confirm(self, message: _AnswerText) -> Sequence[EventBase]:
@@ -168,5 +163,5 @@ class GeminiDecoder(Decoder):
         return (*self._confirm(message), MessageStop(message_id=message.id))
 
 
-def _init(frame: dict[str, Any]) -> SessionInit:
+def _init(frame: Frame) -> SessionInit:
     return SessionInit(native_session_id=get_str(frame, "session_id"), model=get_str(frame, "model"))

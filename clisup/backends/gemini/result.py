@@ -7,18 +7,27 @@ proves nothing. A failed turn may exit with 0. A `result` with success may have 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable
 
 from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, how, refused
-from clisup.backends.frames import get_dict, get_int, get_str
-from clisup.model.events import TurnError, TurnErrorKind
+from clisup.backends.errors import (
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    crashed,
+    how,
+    kind_of_status,
+    refused,
+)
+from clisup.backends.frames import Frame, get_dict, get_int, get_str
+from clisup.model.events import TurnError
 from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
 
-__all__ = ["ERRORS", "GeminiResult", "explain_end", "is_denial", "last_attempt"]
+__all__ = ["ERRORS", "explain_end", "is_denial", "last_attempt", "terminal_of"]
 
-_MESSAGE_MAX = 4096
 _CANCELLED = "FatalCancellationError"
 # Tools that need a permission. Headless gemini removes them instead of a denial, and then reports "not found".
 _GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch", "save_memory"})
@@ -46,15 +55,10 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"without a finish reason|without an answer", "server"),
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
-    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found", "name another model"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
-    ErrorRule("status", "429", "rate_limit"),
     ErrorRule("status", "499", "cancelled"),
     ErrorRule("status", "500", "server"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("status", "504", "server"),
     ErrorRule("text", r"(?i)resource has been exhausted|quota|rate limit", "rate_limit"),
     ErrorRule("text", r"(?i)overloaded|UNAVAILABLE", "overloaded"),
@@ -92,61 +96,31 @@ _ATTEMPT = re.compile(r"^(?=Attempt \d+ failed)", re.MULTILINE)
 _REPEATED = re.compile(r"Attempt .*Retrying ", re.DOTALL)
 
 
-class GeminiResult:
-    """Facts of a turn that its `result` frame lacks: the answer's text, earlier complaints, and refused tools."""
+def terminal_of(frame: Frame, text: str, complaint: str | None, denied: Iterable[str]) -> Terminal:
+    """Return the end of the turn. `text` is the final answer, `complaint` the last error after which the model did not go on.
 
-    __slots__ = ("_complaint", "_denied", "_text")
+    Success without an answer is a failure, although the frame gives no reason.
+    """
+    error = _error_of(frame, text, complaint)
+    return Terminal(
+        is_error=error is not None,
+        text="" if error else text,
+        usage=_usage(get_dict(frame, "stats")),
+        error=error,
+        interrupted=get_str(get_dict(frame, "error"), "type") == _CANCELLED,
+        denied=tuple(denied),
+    )
 
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._complaint: str | None = None
-        self._denied: dict[str, None] = {}
 
-    def text(self, piece: str) -> None:
-        self._text.append(piece)
-
-    def called(self) -> None:
-        """Discard the text before a tool call: it is no final answer."""
-        self._text.clear()
-
-    def complained(self, message: str) -> None:
-        self._complaint = message
-
-    def went_on(self) -> bool:
-        """Discard a complaint and the text before it, because the model goes on. Return whether there was a complaint.
-
-        A hook that asked for another answer causes such a complaint.
-        """
-        before, self._complaint = self._complaint, None
-        if before is not None:
-            self._text.clear()
-        return before is not None
-
-    def denied(self, name: str) -> None:
-        self._denied[name] = None
-
-    def terminal(self, frame: dict[str, Any]) -> Terminal:
-        """Return the end of the turn. Success without an answer is a failure, although the frame gives no reason."""
-        text = "".join(self._text)
-        error = self._error(frame, text)
-        return Terminal(
-            is_error=error is not None,
-            text="" if error else text,
-            usage=_usage(get_dict(frame, "stats")),
-            error=error,
-            interrupted=get_str(get_dict(frame, "error"), "type") == _CANCELLED,
-            denied=tuple(self._denied),
-        )
-
-    def _error(self, frame: dict[str, Any], text: str) -> TurnError | None:
-        said = get_dict(frame, "error")
-        if get_str(frame, "status") == "success":
-            stopped = self._complaint if self._complaint and _TAXONOMY.search("text", self._complaint) else None
-            if text.strip() and stopped is None:
-                return None
-            return _turn_error(None, stopped or "gemini ended the turn without an answer")
-        message = get_str(said, "message") or self._complaint or "gemini failed without a message"
-        return _turn_error(get_str(said, "type"), message)
+def _error_of(frame: Frame, text: str, complaint: str | None) -> TurnError | None:
+    said = get_dict(frame, "error")
+    if get_str(frame, "status") == "success":
+        stopped = complaint if complaint and _TAXONOMY.search("text", complaint) else None
+        if text.strip() and stopped is None:
+            return None
+        return _turn_error(None, stopped or "gemini ended the turn without an answer")
+    message = get_str(said, "message") or complaint or "gemini failed without a message"
+    return _turn_error(get_str(said, "type"), message)
 
 
 def is_denial(error_type: str | None, name: str) -> bool:
@@ -159,23 +133,14 @@ def _turn_error(code: str | None, message: str) -> TurnError:
     status = _status(message)
     by_text = _TAXONOMY.search("text", message)
     rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
-    kind = _kind(rule, status)
+    kind = rule.kind if rule else kind_of_status(status) or "crashed"
     return TurnError(
         kind=kind,
-        message=message.strip()[:_MESSAGE_MAX],
+        message=message.strip()[:MESSAGE_CHARS],
         retryable=kind in RETRYABLE,
         retry_after_s=_retry_after(message) if kind in ("rate_limit", "quota_exceeded", "overloaded") else None,
         http_status=status,
     )
-
-
-def _kind(rule: ErrorRule | None, status: int | None) -> TurnErrorKind:
-    """Return the rule's kind. Without a rule the first digit of the status decides."""
-    if rule is not None:
-        return rule.kind
-    if status is None:
-        return "crashed"
-    return "server" if status >= 500 else "invalid_request"
 
 
 def _exact_text(rule: ErrorRule | None) -> ErrorRule | None:
@@ -195,7 +160,7 @@ def _retry_after(message: str) -> float | None:
     return float(found[1] or found[2]) if found else None
 
 
-def _usage(stats: dict[str, Any]) -> Usage:
+def _usage(stats: Frame) -> Usage:
     """Return the turn's tokens. Zeros stand for answers that failed before their usage came: the usage is unknown.
 
     `input_tokens` includes cached tokens. `output_tokens` excludes the thoughts; only the total includes them.
@@ -225,7 +190,7 @@ def explain_end(end: RunEnd) -> TurnError:
     rule = by_stderr or _TAXONOMY.exact("exit", code) or _TAXONOMY.exact("status", status)
     if rule is None and status is None:
         return crashed("gemini", end)
-    kind = _kind(rule, status)
+    kind = rule.kind if rule else kind_of_status(status) or "crashed"
     words = "; ".join(part for part in (said, rule.advice if rule else "") if part) or f"gemini {how(end)}"
     return TurnError(kind=kind, message=words, retryable=kind in RETRYABLE, http_status=status)
 

@@ -10,23 +10,15 @@ import glob
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from clisup.backends.base import (
-    Adapter,
-    Capabilities,
-    Carried,
-    LaunchRequest,
-    LaunchSpec,
-    RunEnd,
-    TranscriptWord,
-)
-from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.base import Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd, TranscriptWord
+from clisup.backends.frames import Frame
+from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.backends.qwen.errors import ERRORS, explain_end, last_failure
+from clisup.backends.qwen.errors import ERRORS, last_failure
 from clisup.backends.qwen.history import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt, texts_of
-from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.structured import schema_text
 from clisup.model.prompts.tool_spec import BRIDGE_SERVER
@@ -34,9 +26,7 @@ from clisup.model.prompts.tool_spec import BRIDGE_SERVER
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
 
 PERMISSION_MODES = ("auto", "auto-edit", "default", "plan", "yolo")
-_SETTING_SOURCES = frozenset({"user", "project", "local"})
 _STREAM_FLAGS = ("--output-format", "stream-json", "--include-partial-messages")
-_VERSION = re.compile(r"^v?(\d+\.\d+\.\d+\S*)\s*$", re.MULTILINE)
 # A file mention for the CLI: an `@` without a backslash before it, and with text after it.
 _MENTION = re.compile(r"@(?<!\\@)(?=[^\s,;!?()\[\]{}])")  # the @ first: such an expression is six times as fast
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens")
@@ -72,6 +62,7 @@ class QwenAdapter(Adapter):
     default_command = ("qwen",)
     default_versions = ">=0.24,<0.25"
     version_args = ("--version",)
+    version_pattern = r"^v?(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
     capabilities = Capabilities(
         history=True,
@@ -83,6 +74,7 @@ class QwenAdapter(Adapter):
         events=tuple(sorted(_EVENTS)),
     )
     errors = ERRORS
+    codes_tell = True  # 130, after SIGTERM too
     recoveries = (
         (r"Session Id \S+ already exists", "resume"),
         (r"No saved session found with ID", "fresh"),
@@ -132,15 +124,6 @@ class QwenAdapter(Adapter):
         """Return a decoder for the stdout of one turn."""
         return QwenDecoder(carried, expand=request.expand)
 
-    def parse_version(self, output: str) -> str | None:
-        """Return the version, which stands alone on its line."""
-        found = _VERSION.search(output)
-        return found[1] if found else None
-
-    def explain_exit(self, end: RunEnd) -> TurnError:
-        """Explain a run that ended without a result: a signal (130), a limit of the CLI (53, 55) or a refusal to start."""
-        return explain_end(end)
-
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
         """Return the failure in the transcript: qwen writes each failed request there, and prints nothing about a repetition."""
         return last_failure(appended)
@@ -159,16 +142,9 @@ class QwenAdapter(Adapter):
 
 def _reach(request: LaunchRequest) -> Reach:
     """Settings that the CLI may read: all, all except those of the working directory, or none."""
-    sources = request.setting_sources
-    if sources is None:
+    if request.setting_sources is None:
         return "open"
-    names = {name.strip() for name in sources.split(",") if name.strip()}
-    unknown = sorted(names - _SETTING_SOURCES)
-    if unknown:
-        raise UsageError(
-            f"cannot take the setting sources {sources!r}, because qwen has no source {unknown[0]!r}",
-            hint="name some of user, project, local, or none with an empty text",
-        )
+    names = check_sources("qwen", request.setting_sources)
     if names & {"project", "local"}:
         return "open"
     return "closed" if names and request.mcp_config_file is None else "bare"
@@ -214,7 +190,7 @@ def _files(request: LaunchRequest, reach: Reach) -> dict[str, str]:
     return files
 
 
-def _closed(mode: str | None) -> dict[str, Any]:
+def _closed(mode: str | None) -> Frame:
     """Return the settings that close a directory. Rules replace a mode that exists only in trusted directories."""
     return {
         "security": {"folderTrust": {"enabled": True}},
@@ -224,7 +200,7 @@ def _closed(mode: str | None) -> dict[str, Any]:
     }
 
 
-def _defaults() -> dict[str, Any]:
+def _defaults() -> Frame:
     """Return the defaults, below the settings of the user and of the directory."""
     return {
         # The CLI asks 7 times with growing pauses anyhow (76 s). Each retry here would add 7 more, and hours after a 429.
@@ -236,7 +212,7 @@ def _defaults() -> dict[str, Any]:
     }
 
 
-def _json(settings: dict[str, Any]) -> str:
+def _json(settings: Frame) -> str:
     return json.dumps({"$version": _SETTINGS_VERSION, **settings}, indent=1)
 
 
@@ -271,6 +247,6 @@ def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
     return escaped, ", ".join(said) or None
 
 
-def _message(entry: dict[str, Any]) -> tuple[str, str]:
+def _message(entry: Frame) -> tuple[str, str]:
     """Return role and text of a transcript's entry."""
     return entry["type"], "\n".join(texts_of(entry["message"]["parts"]))

@@ -16,25 +16,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from clisup.backends.base import Carried, Decoded
-from clisup.backends.claude.blocks import DETAIL_CHARS, blocks_of, tool_uses
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.frames import Assistant, Count, StreamEvent, UsageCounts, User
+from clisup.backends.claude.messages import blocks_of, tool_uses
 from clisup.backends.claude.rare_frames import session_init
 from clisup.backends.claude.result import denied_tools
-from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str, too_deep
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status, too_deep
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
 from clisup.model.events import (
     AssistantMessage,
     BackendRetry,
-    BackendStatus,
     Block,
     ContentDelta,
     DeltaKind,
@@ -182,7 +180,7 @@ class QwenDecoder(ClaudeDecoder):
         except (MalformedError, ValueError):
             return super()._rare(None, line, data)
 
-    def _retry(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _retry(self, frame: Frame) -> list[EventBase]:
         """Report a retry. With a delay it is a rate limit, without one the answer was broken, empty or cut."""
         told = get_dict(frame, "data")
         delay_ms = get_number(told, "delayMs")
@@ -201,14 +199,14 @@ class QwenDecoder(ClaudeDecoder):
         )
         return events
 
-    def _task_started(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _task_started(self, frame: Frame) -> list[EventBase]:
         task = get_dict(frame, "data")
-        return self._tasks.started({**task, "task_type": task.get("subagent_type")})
+        return self._tasks.runs({**task, "task_type": task.get("subagent_type")})
 
-    def _task_notified(self, frame: dict[str, Any]) -> list[EventBase]:
+    def _task_notified(self, frame: Frame) -> list[EventBase]:
         return self._tasks.notified(get_dict(frame, "data"))
 
-    def _result(self, frame: dict[str, Any]) -> Decoded:
+    def _result(self, frame: Frame) -> Decoded:
         said = frame.get("is_error")
         if not isinstance(said, bool):
             raise MalformedError("is_error is missing")
@@ -232,13 +230,13 @@ class QwenDecoder(ClaudeDecoder):
         return Decoded([*self._messages.finish(), *self._denials.rest(frame)], terminal)
 
 
-def _key(frame: dict[str, Any]) -> str:
+def _key(frame: Frame) -> str:
     if frame.get("type") == "stream_event":
         return f"stream_event/{get_str(get_dict(frame, 'event'), 'type')}"
     return f"{frame.get('type')}/{get_str(frame, 'subtype')}"
 
 
-def _tool_progress(frame: dict[str, Any]) -> list[EventBase]:
+def _tool_progress(frame: Frame) -> list[EventBase]:
     return [ToolProgress(tool_use_id=get_str(get_dict(frame, "event"), "tool_use_id"))]
 
 
@@ -246,14 +244,14 @@ def _of_the_tool(result: ToolResult) -> ToolResult:
     return replace(result, content=own_words(result.content)) if result.is_error else result
 
 
-def _init(frame: dict[str, Any]) -> list[EventBase]:
+def _init(frame: Frame) -> list[EventBase]:
     return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
 
-def _said(status: str, frame: dict[str, Any]) -> list[EventBase]:
+def _said(name: str, frame: Frame) -> list[EventBase]:
     """Report a frame as a status. Its detail is the texts of `data`."""
     texts = [value for value in get_dict(frame, "data").values() if isinstance(value, str)]
-    return [BackendStatus(status=status, detail=", ".join(texts)[:DETAIL_CHARS] or None)]
+    return [status(name, ", ".join(texts))]
 
 
 def _without_error(blocks: tuple[Block, ...], held: str | None) -> tuple[tuple[Block, ...], Block | None]:
@@ -276,7 +274,7 @@ def _fresh(whole: int | None, cached: int | None) -> int | None:
     return None if whole is None else max(0, whole - (cached or 0))
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: Frame) -> Usage:
     whole, cached = get_int(usage, "input_tokens"), get_int(usage, "cache_read_input_tokens")
     output = get_int(usage, "output_tokens")
     if whole is None and output is None:
@@ -306,7 +304,7 @@ def _is_used(usage: Usage) -> bool:
     return bool(usage.total_input_tokens or usage.output_tokens)
 
 
-_OWN: dict[str, Callable[[QwenDecoder, dict[str, Any]], list[EventBase]]] = {
+_OWN: dict[str, Callable[[QwenDecoder, Frame], list[EventBase]]] = {
     "system/init": lambda _, frame: _init(frame),
     "system/retry": QwenDecoder._retry,
     "system/task_started": QwenDecoder._task_started,

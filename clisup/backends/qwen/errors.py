@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from clisup.backends.base import RunEnd
-from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, refused
+from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, STATUS_RULES, ErrorRule, Taxonomy, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "UNASKED", "explain_end", "explain_error", "explain_retry", "last_failure"]
+__all__ = ["ERRORS", "UNASKED", "explain_error", "explain_retry", "last_failure"]
 
-_MESSAGE_MAX = 4096
 _PLAIN = re.compile(r"\[API Error: (?P<words>.*?)\](?P<advice>\n.*)?\Z", re.DOTALL)
 _STATUS = re.compile(r"^(\d{3}) ")
 _LOGIN = "set OPENAI_API_KEY (and OPENAI_BASE_URL, OPENAI_MODEL) in the backend's env, or log in with the CLI"
@@ -37,14 +35,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     # Statuses of the API.
     ErrorRule("status", "400", "invalid_request"),
     ErrorRule("status", "401", "authentication", _LOGIN),
-    ErrorRule("status", "402", "quota_exceeded", "look at the account's plan and balance"),
-    ErrorRule("status", "403", "permission"),
+    *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found", "name a model that the endpoint has"),
-    ErrorRule("status", "408", "server"),
-    ErrorRule("status", "413", "context_overflow"),
     ErrorRule("status", "422", "invalid_request"),
-    ErrorRule("status", "429", "rate_limit"),
-    ErrorRule("status", "503", "overloaded"),
     ErrorRule("status", "529", "overloaded"),
     # Without a status: no answer, or an incomplete one.
     ErrorRule(
@@ -91,7 +84,7 @@ def explain_error(said: str) -> TurnError:
     kind = _kind(words, status)
     return TurnError(
         kind=kind,
-        message=words[:_MESSAGE_MAX] or "qwen failed without a message",
+        message=words[:MESSAGE_CHARS] or "qwen failed without a message",
         retryable=kind in RETRYABLE,
         http_status=status,
     )
@@ -114,16 +107,7 @@ def _kind(words: str, status: int | None) -> TurnErrorKind:
     by_status = _TAXONOMY.exact("status", status)
     if by_text is not None and by_text.kind in ("quota_exceeded", "context_overflow", "refusal"):
         return by_text.kind
-    return by_status.kind if by_status else "server" if status >= 500 else "invalid_request"
-
-
-def explain_end(end: RunEnd) -> TurnError:
-    """Explain a run that ended without a result. The message holds the words of stderr, with advice if there is any."""
-    by_stderr, words = refused(_TAXONOMY, end)
-    rule = _TAXONOMY.exact("exit", end.exit_code) or by_stderr
-    if rule is not None:
-        return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
-    return crashed("qwen", end, codes_tell=True)  # its own handler exits with 130, after SIGTERM too
+    return by_status.kind if by_status else kind_of_status(status) or "invalid_request"
 
 
 def last_failure(transcript: bytes) -> TurnError | None:

@@ -6,13 +6,11 @@ adjacent user messages. Only the text of a failed result shows the error, becaus
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from clisup.backends.transcripts import Seed
+from clisup.backends.frames import Frame
+from clisup.backends.transcripts import Seed, json_line, own_directory
 from clisup.model.prompts.history import (
     HistoryBlock,
     HistoryText,
@@ -26,7 +24,6 @@ __all__ = ["QwenSeed", "base_directory"]
 
 _ODD = re.compile(r"[^a-zA-Z0-9]")
 _ROLES = {"user": "user", "tool_result": "user", "assistant": "model"}
-Part = dict[str, Any]
 
 
 class QwenSeed:
@@ -43,8 +40,8 @@ class QwenSeed:
         names: dict[str, str] = {}
         entries = (entry for role, said in sendable(seed.history) for entry in _entries(role, said, names))
         for number, (kind, parts) in enumerate(entries):
-            own = str(uuid.uuid5(uuid.UUID(seed.native_session_id), f"history/{number}"))
-            entry = {
+            own = seed.entry_id(number)
+            yield json_line({
                 "uuid": own,
                 "parentUuid": parent,
                 "sessionId": seed.native_session_id,
@@ -52,13 +49,11 @@ class QwenSeed:
                 "type": kind,
                 "cwd": seed.cwd,
                 "message": {"role": _ROLES[kind], "parts": parts},
-            }
+            })  # fmt: skip
             parent = own
-            text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-            yield text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str]) -> Iterator[tuple[str, list[Part]]]:
+def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str]) -> Iterator[tuple[str, list[Frame]]]:
     """Yield a message as entries. Tool results form an entry of their own, before the texts."""
     blocks = [HistoryText(type="text", text=said)] if isinstance(said, str) else said
     answers = [_answer(block, names) for block in blocks if isinstance(block, HistoryToolResult)]
@@ -68,7 +63,7 @@ def _entries(role: str, said: str | Sequence[HistoryBlock], names: dict[str, str
         yield role, others
 
 
-def _part(block: HistoryBlock, names: dict[str, str]) -> Part | None:
+def _part(block: HistoryBlock, names: dict[str, str]) -> Frame | None:
     if isinstance(block, HistoryText):
         return {"text": block.text}
     if isinstance(block, HistoryToolUse):
@@ -77,7 +72,7 @@ def _part(block: HistoryBlock, names: dict[str, str]) -> Part | None:
     return None
 
 
-def _answer(block: HistoryToolResult, names: Mapping[str, str]) -> Part:
+def _answer(block: HistoryToolResult, names: Mapping[str, str]) -> Frame:
     parts = (
         []
         if isinstance(block.content, str)
@@ -90,9 +85,8 @@ def _answer(block: HistoryToolResult, names: Mapping[str, str]) -> Part:
 
 def base_directory(env: Mapping[str, str]) -> str | None:
     """Return qwen's own directory, or None if the environment names no absolute one."""
-    home = env.get("HOME")
-    base = env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or (f"{home}/.qwen" if home else None)
-    return base.rstrip("/") if base is not None and base.startswith("/") else None
+    base = own_directory(env, ".qwen", "QWEN_RUNTIME_DIR", "QWEN_HOME")
+    return base if base is not None and base.startswith("/") else None
 
 
 def _folder(cwd: str) -> str:

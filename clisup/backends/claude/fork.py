@@ -1,9 +1,13 @@
-"""Structure of claude's transcripts: lines as nodes, the chain of the conversation, and the turn of each part. Pure.
+"""Rules of a fork: a copy of claude's transcript, whole or up to a turn. Pure.
 
 A transcript (2.1.329) has compact JSON lines. The conversation is a chain: each entry names its `parentUuid`, and a resume goes on
 from the newest entry, the leaf. Three things complicate the chain. Results of parallel tools hang on their own calls, and only the
 last result is in the chain. A compaction begins a new chain, whose `logicalParentUuid` is the end of the old one. Rewinding leaves
 branches without a leaf.
+
+A copy keeps the uuids of the entries, as `--fork-session` does. It leaves out `api-request*` (for the CLI's own use), `cost-state`
+(the cost of the copy begins at zero), `queue-operation` (the queue of an ended process) and pointers to entries that are not in
+the copy.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from clisup.backends.base import ForkPlan
+from clisup.backends.frames import Frame, get_str
+from clisup.backends.transcripts import texts_of
 from clisup.errors import UsageError
 from clisup.model.sessions.turn_trace import TurnTrace
 
-__all__ = ["Exchange", "Node", "chain_of", "exchanges_of", "nodes_of", "parse_entry"]
+__all__ = ["ClaudeFork"]
 
 LINES_LIMIT = 2_000_000
+_DROPPED = ("api-request", "cost-state", "queue-operation")
 _INTERRUPTED = "[Request interrupted by user"
 _LOCAL = ("<local-command-", "<command-name>", "<command-message>")  # notes of the CLI about its own commands
 _NO_ANSWER = "No response requested."
@@ -31,7 +39,7 @@ _COMPARED = 100
 _LOOKS = 1000  # exchanges to search for a turn without a message id
 
 
-class Node(Struct):
+class _ForkNode(Struct):
     """Relevant line, without its text. A prompt has `prompt`: its stripped head, and its length in bytes.
 
     `parent` is the index of the parent node. The CLI writes a `filler` before a prompt if the prompt before had no answer. `side`
@@ -52,7 +60,7 @@ class Node(Struct):
     leaf: str | None = None
 
 
-class Exchange(Struct):
+class _Exchange(Struct):
     """Part of the chain from `begin` to `end`: a prompt, a compaction or work of the CLI itself, with all that follows.
 
     `owner` is the index of its turn, or None without a turn of clisup.
@@ -63,7 +71,7 @@ class Exchange(Struct):
     owner: int | None = None
 
 
-def parse_entry(line: bytes) -> dict[str, Any] | None:
+def _parse_entry(line: bytes) -> Frame | None:
     """Return the JSON object of a line, or None. A line with half a surrogate pair counts."""
     try:
         entry = msgspec.json.decode(line)
@@ -75,17 +83,17 @@ def parse_entry(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def nodes_of(lines: Iterable[bytes]) -> list[Node]:
+def _nodes_of(lines: Iterable[bytes]) -> list[_ForkNode]:
     """Return the lines that are whole JSON objects. A last line without a newline is incomplete. claude skips unreadable lines.
 
     Raises `UsageError(limit_exceeded)`.
     """
-    nodes: list[Node] = []
+    nodes: list[_ForkNode] = []
     places: dict[str, int] = {}
     at, before = 0, None
     for line in lines:
         start, at = at, at + len(line)
-        if not line.endswith(b"\n") or (entry := parse_entry(line)) is None:
+        if not line.endswith(b"\n") or (entry := _parse_entry(line)) is None:
             continue
         if len(nodes) >= LINES_LIMIT:
             raise UsageError(
@@ -100,41 +108,30 @@ def nodes_of(lines: Iterable[bytes]) -> list[Node]:
     return nodes
 
 
-def _node(entry: Mapping[str, Any], start: int, end: int) -> Node:
-    node = Node(start, end, _text(entry.get("type")) or "")
-    node.uuid, node.leaf = _text(entry.get("uuid")), _text(entry.get("leafUuid"))
+def _node(entry: Frame, start: int, end: int) -> _ForkNode:
+    node = _ForkNode(start, end, get_str(entry, "type") or "")
+    node.uuid, node.leaf = get_str(entry, "uuid"), get_str(entry, "leafUuid")
     node.side = entry.get("isSidechain") is True
     node.compaction = node.kind == "system" and entry.get("subtype") == "compact_boundary"
     message = entry.get("message")
     if node.uuid is None or not isinstance(message, dict):
         return node
     content = message.get("content")
+    words = "\n".join(texts_of(content)).strip()
     if node.kind == "assistant":
-        node.message_id = _text(message.get("id"))
-        node.filler = message.get("model") == "<synthetic>" and _words(content) == _NO_ANSWER
+        node.message_id = get_str(message, "id")
+        node.filler = message.get("model") == "<synthetic>" and words == _NO_ANSWER
     elif node.kind == "user":
         node.is_result = _only_results(content)
-        node.prompt = None if node.is_result else _prompt(entry, _words(content))
+        node.prompt = None if node.is_result else _prompt(entry, words)
     return node
 
 
-def _prompt(entry: Mapping[str, Any], words: str) -> tuple[str, int] | None:
+def _prompt(entry: Frame, words: str) -> tuple[str, int] | None:
     own_word = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
     if own_word or words.startswith((_INTERRUPTED, *_LOCAL)):
         return None
     return words[:_COMPARED].strip(), len(words.encode("utf-8", "replace"))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _words(content: Any) -> str:
-    if isinstance(content, str):
-        return content.strip()
-    blocks = content if isinstance(content, list) else []
-    texts = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
-    return "\n".join(texts).strip()
 
 
 def _only_results(content: Any) -> bool:
@@ -150,7 +147,7 @@ def _parent(entry: Mapping[str, Any], places: Mapping[str, int], before: int | N
     return None if named is None else places.get(str(named), before)
 
 
-def chain_of(nodes: Sequence[Node]) -> list[int]:
+def _chain_of(nodes: Sequence[_ForkNode]) -> list[int]:
     """Return the indices of the conversation's entries, from the first to the newest."""
     at = next((i for i in reversed(range(len(nodes))) if nodes[i].uuid is not None and not nodes[i].side), None)
     chain: list[int] = []
@@ -160,19 +157,19 @@ def chain_of(nodes: Sequence[Node]) -> list[int]:
     return chain[::-1]
 
 
-def exchanges_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[Exchange]:
+def _exchanges_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[_Exchange]:
     """Return the parts of the conversation in order, each with its turn if there is one.
 
     Message ids decide. Without one, the prompt identifies the turn, among the lines of its run and between the exchanges of the
     neighbouring turns.
     """
     told = {message: at for at, turn in enumerate(turns) for message in turn.message_ids}
-    parts: list[Exchange] = []
+    parts: list[_Exchange] = []
     for at, i in enumerate(chain):
         owner = told.get(nodes[i].message_id or "")
         begins = nodes[i].prompt is not None or nodes[i].compaction
         if begins or (parts and None not in (owner, parts[-1].owner) and owner != parts[-1].owner):
-            parts.append(Exchange(at, at))
+            parts.append(_Exchange(at, at))
         if parts:
             parts[-1].end = at + 1
             parts[-1].owner = parts[-1].owner if owner is None else owner
@@ -181,7 +178,7 @@ def exchanges_of(nodes: Sequence[Node], chain: Sequence[int], turns: Sequence[Tu
 
 
 def _own_by_prompt(
-    nodes: Sequence[Node], chain: Sequence[int], parts: Sequence[Exchange], turns: Sequence[TurnTrace]
+    nodes: Sequence[_ForkNode], chain: Sequence[int], parts: Sequence[_Exchange], turns: Sequence[TurnTrace]
 ) -> None:
     free = [at for at, part in enumerate(parts) if part.owner is None]
     last_of = {part.owner: at for at, part in enumerate(parts) if part.owner is not None}
@@ -196,7 +193,7 @@ def _own_by_prompt(
         floor = max(floor, last_of.get(place, -1))
 
 
-def _roofs(parts: Sequence[Exchange], turns: int) -> list[int]:
+def _roofs(parts: Sequence[_Exchange], turns: int) -> list[int]:
     """Return for each turn the first exchange of a later turn."""
     first = [len(parts)] * (turns + 1)
     for at, part in reversed(list(enumerate(parts))):
@@ -207,7 +204,7 @@ def _roofs(parts: Sequence[Exchange], turns: int) -> list[int]:
     return first[1:]
 
 
-def _asks(node: Node, turn: TurnTrace) -> bool:
+def _asks(node: _ForkNode, turn: TurnTrace) -> bool:
     """Tell whether this is the beginning of the turn's prompt."""
     if (turn.at is not None and node.start < turn.at) or (turn.until is not None and node.start >= turn.until):
         return False
@@ -218,3 +215,87 @@ def _asks(node: Node, turn: TurnTrace) -> bool:
     if head and head == preview[:_COMPARED].strip():
         return True
     return turn.at is not None and turn.prompt_bytes is not None and 0 <= turn.prompt_bytes - size <= _SPACES_CUT
+
+
+class ClaudeFork:
+    """Rules of a fork, for claude and for backends with the same transcripts."""
+
+    def plan(self, lines: Iterable[bytes], turns: Sequence[TurnTrace], upto: str | None, *, whole: bool) -> ForkPlan:
+        """Plan the lines of the fork: all lines, or those of the conversation up to the end of turn `upto`.
+
+        `lines` have their newlines; memory holds only a few facts of each. With `whole`, `upto` is the last turn and only decides
+        whether the copy is complete. Raises `UsageError(turn_not_found)` if the transcript has nothing of the turn.
+        """
+        nodes = _nodes_of(lines)
+        chain = _chain_of(nodes)
+        place = next((at for at, turn in enumerate(turns) if turn.turn_id == upto), None)
+        complete = place is None or _has_end_of(turns[place], [nodes[i].message_id for i in chain])
+        if whole and chain:
+            return ForkPlan(_spans(node for node in nodes if not node.kind.startswith(_DROPPED)), complete)
+        end = 0 if place is None else _end_of(nodes, chain, turns, place)
+        if not end:
+            raise UsageError(
+                f"cannot fork at turn {upto or '0'}, because the CLI's transcript holds nothing of it or of a turn before it",
+                kind="turn_not_found",
+                hint="open a new session",
+            )
+        return ForkPlan(_spans(_taken(nodes, chain[:end])), complete)
+
+    def copy(self, line: bytes, native_session_id: str) -> bytes:
+        """Return a line of the plan as it stands in the copy. Only the session id changes."""
+        entry = _parse_entry(line) or {}
+        if not isinstance(old := entry.get("sessionId"), str):
+            return line
+        before, after = (f'"sessionId":{json.dumps(id_)}'.encode() for id_ in (old, native_session_id))
+        if before in line:
+            return line.replace(before, after)
+        # A person wrote this line, with spaces: claude does not find lines with spaces from another directory.
+        return json.dumps({**entry, "sessionId": native_session_id}, separators=(",", ":")).encode() + b"\n"
+
+
+def _has_end_of(turn: TurnTrace, written: Sequence[str | None]) -> bool:
+    """Tell whether the transcript has the last part of the turn. The CLI writes up to 100 ms after its output."""
+    ids = set(written) - {None}
+    return not turn.message_ids or not ids or turn.message_ids[-1] in ids
+
+
+def _end_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[TurnTrace], place: int) -> int:
+    """Return the length of the chain up to the end of this turn: its last exchange, or that of a turn before."""
+    parts, turn = _exchanges_of(nodes, chain, turns), turns[place]
+    has_ids = any(nodes[i].message_id for i in chain)
+    if turn.message_ids and has_ids and all(part.owner != place for part in parts):
+        raise UsageError(
+            f"cannot fork at turn {turn.turn_id}, because the CLI's transcript does not hold it",
+            kind="turn_not_found",
+            hint="the session was rewound or cleared there, or the CLI was killed before it wrote; fork at another turn",
+        )
+    later = next((at for at, part in enumerate(parts) if part.owner is not None and part.owner > place), len(parts))
+    ours = [part for part in parts[:later] if part.owner is not None]
+    if not ours:
+        return 0
+    end = ours[-1].end
+    while end > ours[-1].begin + 1 and _is_after(nodes[chain[end - 1]], turn):
+        end -= 1
+    return end
+
+
+def _is_after(node: _ForkNode, turn: TurnTrace) -> bool:
+    """Tell whether the CLI wrote this entry for the next prompt, although the entry stands before that prompt."""
+    return node.filler or (turn.until is not None and node.start >= turn.until)
+
+
+def _taken(nodes: Sequence[_ForkNode], chain: Sequence[int]) -> list[_ForkNode]:
+    """Return the entries of the chain, parallel tool results beside it, and all other entries before its end."""
+    kept, taken = set(chain), []
+    for at, node in enumerate(nodes[: chain[-1] + 1]):
+        if node.is_result and node.parent in kept:
+            kept.add(at)
+        beside = node.side or (node.uuid is None and not node.kind.startswith(_DROPPED))
+        if at in kept or beside:
+            taken.append(node)
+    uuids = {node.uuid for node in taken}
+    return [node for node in taken if node.leaf is None or node.leaf in uuids]
+
+
+def _spans(nodes: Iterable[_ForkNode]) -> tuple[tuple[int, int], ...]:
+    return tuple((node.start, node.end) for node in nodes)
