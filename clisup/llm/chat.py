@@ -18,7 +18,7 @@ from clisup.llm.answers import ModelName, StreamEvent
 from clisup.llm.failures import Unsupported, usage_error
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.shapes import NamedOptions
-from clisup.llm.tools.definitions import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
+from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 
 class Sampling(NamedOptions):

@@ -33,10 +33,9 @@ from clisup.llm.failures import (
     TimedOut,
     usage_error,
 )
-from clisup.llm.held_chats import HeldChat
 from clisup.llm.histories import NO_ANSWER, open_round, valid_history
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.streams import EventStream, stream_of
+from clisup.llm.streams import EventStream, HeldChat, stream_of
 
 FALLBACK_ON: tuple[type[LLMError], ...] = (
     Authentication,

@@ -16,7 +16,7 @@ from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.tools.definitions import Tool, ToolDefinition
+from clisup.llm.tools import Tool, ToolDefinition
 
 __all__ = ["SLACK_S", "RunCall", "reply_of", "runner", "serve_calls", "serving", "to_wire"]
 

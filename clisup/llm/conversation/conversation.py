@@ -28,25 +28,25 @@ from clisup.llm.chat import ChatOptions, LanguageModel, SessionBudget, labels_of
 from clisup.llm.conversation.context import (
     WireFormat,
     context_of,
+    estimate_tokens,
     history_and_results,
     joined,
+    left_of,
     outline,
     to_wire_messages,
     waiting_calls,
 )
-from clisup.llm.conversation.limits import estimate_tokens, left_of
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
 from clisup.llm.conversation.saved import SavedConversation, begun_conversation, write_conversation
 from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
-from clisup.llm.held_chats import HeldChat
 from clisup.llm.histories import results_in
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
-from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools.definitions import AnyTool, as_tools
+from clisup.llm.streams import CLOSING_S, EventStream, HeldChat
+from clisup.llm.tools import AnyTool, as_tools
 from clisup.model.usage import Usage
 
 

@@ -16,8 +16,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from clisup.llm.conversation.context import context_of
-from clisup.llm.conversation.limits import estimate_tokens
+from clisup.llm.conversation.context import context_of, estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Step, SubAgentDelegation, ToolInteraction, Turn, with_calls
 from clisup.llm.messages import TextBlock
 from clisup.llm.shapes import NamedOptions

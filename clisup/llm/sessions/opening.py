@@ -16,7 +16,7 @@ from clisup.llm.histories import OpenRound, open_round
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
 from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
-from clisup.llm.tools.definitions import Tool, ToolDefinition, definitions_of, runnable_of
+from clisup.llm.tools import Tool, ToolDefinition, definitions_of, runnable_of
 
 PLAIN_SYSTEM = "Answer what is asked, in the form that is asked for."
 """System prompt of a call without the CLI's tools and without its own: it replaces the prompt of a coding agent."""

@@ -31,7 +31,7 @@ from clisup.llm.sessions.caller_tools import PARKED, CallerCalls, ParkedChat, Pa
 from clisup.llm.sessions.opening import Opening, directory, opening_of, prompt_to_wire
 from clisup.llm.sessions.turn_reader import TurnReader, whole
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools.definitions import definitions_of
+from clisup.llm.tools import definitions_of
 
 CLIENT_NAME = "clisup-llm"
 """Name of this client in the daemon's log and in `actor` fields."""

@@ -28,8 +28,7 @@ from clisup.llm.workflow.records import (
     StageStarted,
     as_json,
 )
-from clisup.llm.workflow.stage_chat import StageChat, WorkflowModel
-from clisup.llm.workflow.stages import Stage, StageRun, Steps, awaited
+from clisup.llm.workflow.stages import Stage, StageChat, StageRun, Steps, WorkflowModel, awaited
 from clisup.llm.workflow.trace import RunningWorkflow, now
 
 NOTED_RESULT_BYTES = 32 * 1024
