@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from clisup.errors import UsageError
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
 from clisup.model.usage import Usage, whole_usd
 
@@ -128,7 +129,7 @@ class ToolStarted:
 
     id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     parent: str | None = None
     at: str = ""
     """Time of the call: RFC 3339, UTC."""

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from clisup.errors import UsageError
 from clisup.llm.answers import ModelName, StreamEvent
 from clisup.llm.failures import Unsupported, usage_error
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.shapes import NamedOptions
 from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
@@ -41,7 +42,7 @@ class Sampling(NamedOptions):
     def __bool__(self) -> bool:
         return bool(self.to_wire())
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> JsonObject:
         """Return the `sampling` of `session/prompt`, without unset params."""
         return self.model_dump(mode="json", exclude_none=True)
 

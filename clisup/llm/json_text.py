@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+JsonObject = dict[str, Any]
+"""JSON object of any form, such as the input of a tool or a JSON Schema."""
+
 MAX_STARTS = 1000
 """Most brackets of a text to try. Prose with more brackets has its answer elsewhere."""
 

@@ -24,6 +24,7 @@ import trio
 
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.files import open_lock, read_bounded, write_durably
+from clisup.llm.json_text import JsonObject
 from clisup.llm.tools import ToolOutput
 
 MAX_ENTRIES = 1000
@@ -87,7 +88,7 @@ class WorkingMemory:
             with self._changing() as values:
                 return values.pop(key, None) is not None
 
-    def query(self, prefix: str = "", where: Where | None = None, *, limit: int | None = None) -> dict[str, Any]:
+    def query(self, prefix: str = "", where: Where | None = None, *, limit: int | None = None) -> JsonObject:
         """Return the values of keys with this prefix, in order of the keys, at most `limit` of them.
 
         `where` is a function of the value, or fields of it: `{"done": False, "owner.name": "Ada"}`. A dot goes into an object.
@@ -95,7 +96,7 @@ class WorkingMemory:
         with self._lock:
             self._refresh()
             texts = sorted((key, text) for key, text in self._values.items() if key.startswith(prefix))
-        found: dict[str, Any] = {}
+        found: JsonObject = {}
         for key, text in texts:
             if limit is not None and len(found) >= limit:
                 break
@@ -257,7 +258,7 @@ Your working memory: JSON values by key, kept on disk. It outlives this conversa
 Use it for plans, decisions, findings and open points that you will need later.
 operation "set" needs key and value, "get" and "delete" need key, "query" lists values by prefix of the key and by fields (where)."""
 
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "operation": {"type": "string", "enum": ["set", "get", "delete", "query"]},
@@ -285,11 +286,11 @@ class MemoryTool:
         self._memory = memory
 
     @property
-    def input_schema(self) -> dict[str, Any]:
+    def input_schema(self) -> JsonObject:
         """JSON Schema of the input."""
         return _SCHEMA
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         """Run the operation in a thread, because changes wait for the disk. Errors go to the model."""
         run, *needs = _OPERATIONS.get(str(arguments.get("operation")), (None,))
         if run is None:
@@ -305,12 +306,12 @@ class MemoryTool:
             return ToolOutput(str(error), is_error=True)
 
 
-def _set(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _set(memory: WorkingMemory, given: JsonObject) -> ToolOutput:
     memory.set(given["key"], given["value"])
     return ToolOutput(f"kept {given['key']}")
 
 
-def _get(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _get(memory: WorkingMemory, given: JsonObject) -> ToolOutput:
     if given["key"] in memory:
         return ToolOutput(_text(memory.get(given["key"])))
     return ToolOutput(
@@ -318,13 +319,13 @@ def _get(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
     )
 
 
-def _delete(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _delete(memory: WorkingMemory, given: JsonObject) -> ToolOutput:
     return ToolOutput(f"{'deleted' if memory.delete(given['key']) else 'there was no'} {given['key']}")
 
 
-def _query(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _query(memory: WorkingMemory, given: JsonObject) -> ToolOutput:
     found = memory.query(given.get("prefix") or "", given.get("where") or None, limit=QUERY_LIMIT + 1)
-    shown: dict[str, Any] = {}
+    shown: JsonObject = {}
     length = 0
     for key, value in list(found.items())[:QUERY_LIMIT]:
         length += len(key) + len(_text(value))

@@ -7,7 +7,7 @@ strings become numbers. A value that was asked for within an object may come wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, Vali
 
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import json_values
+from clisup.llm.json_text import JsonObject, json_values
 
 MAX_PROBLEMS = 20
 """Most problems to report of one value, such as a list of a thousand wrong items."""
@@ -24,7 +24,7 @@ _BY_NAME = frozenset({"properties", "$defs", "patternProperties", "dependentSche
 _VALUES = frozenset({"default", "const", "enum", "examples", "required"})  # no schemas in there
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def schema_of(model: type[BaseModel]) -> JsonObject:
     """Return the JSON Schema of a model's input, by alias."""
     return plain_schema(model.model_json_schema(by_alias=True))
 
@@ -56,9 +56,9 @@ class NamedOptions(BaseModel):
             raise usage_error(f"wrong options of {name}: {wrong}") from None
 
 
-def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def plain_schema(schema: JsonObject) -> JsonObject:
     """Return the schema without `title`s. A property named title stays."""
-    plain: dict[str, Any] = {}
+    plain: JsonObject = {}
     for key, value in schema.items():
         if key == "title" and isinstance(value, str):
             continue
@@ -75,6 +75,7 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
+C = TypeVar("C")
 T = TypeVar("T")
 _MAX_PROBLEMS = 8
 """Most problems to send back to a model. More of them do not help."""
@@ -89,11 +90,22 @@ class Misfit(ValueError):
         self.problems = tuple(problems)
 
 
+def first_fit(candidates: Iterable[C], read: Callable[[C], T], nothing: str) -> T:
+    """Return the first candidate that `read` takes. Raises the first candidate's `Misfit`, or `nothing` without candidates."""
+    first: Misfit | None = None
+    for candidate in candidates:
+        try:
+            return read(candidate)
+        except Misfit as misfit:
+            first = first or misfit
+    raise first or Misfit([nothing])
+
+
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[T]):
     """Made by `of`. A `wrapped` value is no object itself: `schema` describes an object with the value as `value`."""
 
-    schema: dict[str, Any]
+    schema: JsonObject
     wrapped: bool
     _check: Callable[[Any], T]
 
@@ -117,30 +129,13 @@ class Shape(Generic[T]):
 
     def value_in(self, text: str) -> T:
         """Return the first fitting value among the JSON of a text. Raises the likeliest value's `Misfit`."""
-        misfit: Misfit | None = None
-        for value in json_values(text):
-            try:
-                return self.value_of(value)
-            except Misfit as error:
-                misfit = misfit or error
-        raise misfit or Misfit(["there is no JSON in the answer"])
-
-    @property
-    def instruction(self) -> str:
-        """Words that ask a model for the value."""
-        schema = json.dumps(self.schema, ensure_ascii=False)
-        return (
-            "Answer with one JSON object and nothing else: no other words, no Markdown. It has to fit this JSON Schema:\n"
-            f"{schema}"
-        )
+        return first_fit(json_values(text), self.value_of, "there is no JSON in the answer")
 
 
-def _shape(schema: dict[str, Any], check: Callable[[Any], Any]) -> Shape[Any]:
+def _shape(schema: JsonObject, check: Callable[[Any], Any]) -> Shape[Any]:
     if schema.get("type") == "object":
         return Shape(schema, False, check)
-    definitions: dict[str, Any] = {
-        name: schema.pop(name) for name in ("$defs", "definitions", "$schema") if name in schema
-    }
+    definitions: JsonObject = {name: schema.pop(name) for name in ("$defs", "definitions", "$schema") if name in schema}
     envelope = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
     return Shape({**envelope, **definitions}, True, check)
 
@@ -162,7 +157,7 @@ def _place(path: Any) -> str:
 # -- JSON Schema
 
 
-def _of_schema(schema: dict[str, Any]) -> Shape[Any]:
+def _of_schema(schema: JsonObject) -> Shape[Any]:
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
 

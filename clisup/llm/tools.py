@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.shapes import problems_of, schema_of
 
@@ -50,14 +51,14 @@ class Tool(Protocol):
         """Description, by which the model decides to call the tool."""
 
     @property
-    def input_schema(self) -> dict[str, Any]:
+    def input_schema(self) -> JsonObject:
         """JSON Schema of the input, of type object."""
 
     @property
     def timeout_s(self) -> float | None:
         """Seconds that a call may take. None is the daemon's default."""
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         """Run the tool. Failures are `is_error` outputs for the model. Raises nothing but cancellation."""
 
 
@@ -70,7 +71,7 @@ class ToolDefinition:
 
     name: str
     description: str
-    input_schema: dict[str, Any]
+    input_schema: JsonObject
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -234,7 +235,7 @@ class FunctionTool(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.name, self.description, self.timeout_s = name, description, timeout_s
-        self.input_schema: dict[str, Any] = schema_of(arguments)
+        self.input_schema: JsonObject = schema_of(arguments)
         self._call: Callable[..., Any] = function
         self._arguments = arguments
 
@@ -246,7 +247,7 @@ class FunctionTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         """Check the arguments, run the function, and return its value in a form for the model.
 
         Raises nothing but cancellation. A cancelled function that is not async runs to its end in its thread, without effect on

@@ -19,6 +19,7 @@ from clisup.llm.chat import SessionBudget
 from clisup.llm.conversation.nodes import Call, Node, Step, SubAgentDelegation, Turn, walk, with_calls
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.histories import NO_ANSWER, NO_PROMPT, NO_RESULT, says_something, valid_history
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.tools import Tool, ToolDefinition
 
@@ -256,7 +257,7 @@ def to_wire_messages(
     format: WireFormat,  # noqa: A002 - the word of the field
     *,
     markers: int = CACHE_MARKERS,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return turns or messages as the `messages` of an API's request: `"anthropic"` (Messages) or `"openai"` (Chat Completions).
 
     The history becomes valid first. A system prompt goes beside the messages (Anthropic), or before them as
@@ -281,7 +282,7 @@ def _without_thinking(messages: Iterable[Message], *, signed: bool) -> Iterator[
         yield Message(role=message.role, content=tuple(kept))
 
 
-def _anthropic(messages: Sequence[Message], markers: int) -> list[dict[str, Any]]:
+def _anthropic(messages: Sequence[Message], markers: int) -> list[JsonObject]:
     contents = [[(block, _anthropic_block(block)) for block in message.content] for message in messages]
     marked = [
         part for content in contents for block, part in content if not isinstance(block, ThinkingBlock) and block.cache
@@ -294,7 +295,7 @@ def _anthropic(messages: Sequence[Message], markers: int) -> list[dict[str, Any]
     ]
 
 
-def _anthropic_block(block: Block) -> dict[str, Any]:
+def _anthropic_block(block: Block) -> JsonObject:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     if isinstance(block, ThinkingBlock):
@@ -305,11 +306,11 @@ def _anthropic_block(block: Block) -> dict[str, Any]:
     if isinstance(block, ToolUseBlock):
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
     content = block.content if isinstance(block.content, str) else [_anthropic_block(part) for part in block.content]
-    wire: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
+    wire: JsonObject = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
     return wire | {"is_error": True} if block.is_error else wire
 
 
-def _openai(message: Message) -> Iterator[dict[str, Any]]:
+def _openai(message: Message) -> Iterator[JsonObject]:
     if message.role == "assistant":
         calls = [
             {

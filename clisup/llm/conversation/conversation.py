@@ -42,6 +42,7 @@ from clisup.llm.conversation.saved import SavedConversation, begun_conversation,
 from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.histories import results_in
+from clisup.llm.json_text import JsonObject
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
@@ -160,7 +161,7 @@ class Conversation:
         """The messages that the model sees, by the marks."""
         return context_of(self._turns)
 
-    def to_wire_messages(self, format: WireFormat) -> list[dict[str, Any]]:  # noqa: A002 - the word of the field
+    def to_wire_messages(self, format: WireFormat) -> list[JsonObject]:  # noqa: A002 - the word of the field
         """Return `messages` for an API: `"anthropic"` or `"openai"`."""
         return to_wire_messages(self._turns, format)
 

@@ -25,6 +25,7 @@ from clisup.llm.answers import (
 )
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Outcome, Step, SubAgentDelegation, ToolInteraction, Turn
 from clisup.llm.failures import LLMError
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 
 
@@ -35,7 +36,7 @@ class _KnownCall:
     id: str
     parent: str | None
     name: str = ""
-    input: dict[str, Any] = field(default_factory=dict)
+    input: JsonObject = field(default_factory=dict)
     at: str = ""
     ended_at: str | None = None
     result: ToolResultBlock | None = None

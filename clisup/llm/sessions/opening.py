@@ -13,6 +13,7 @@ from clisup.llm.answers import ModelName
 from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import InvalidRequest, usage_error
 from clisup.llm.histories import OpenRound, open_round
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
 from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
@@ -32,7 +33,7 @@ class Opening:
 
     backend: str
     cwd: str
-    params: dict[str, Any]
+    params: JsonObject
     definitions: tuple[ToolDefinition, ...]
     runnable: tuple[Tool, ...]
     stopped: OpenRound | None
@@ -57,7 +58,7 @@ async def opening_of(client: AsyncClient, name: ModelName, options: ChatOptions)
         options.sampling.check(name, can)
     can = can or {}
     native = bool(can.get("caller_tools"))
-    params: dict[str, Any] = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
+    params: JsonObject = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
     system = options.system
     if options.cli_tools == "none" and options.session.get("cli_tools") in (None, "none"):
         params |= _plain(can, system)
@@ -93,9 +94,9 @@ def directory(cwd: str | None) -> str:
         raise usage_error("the working directory does not exist any more", "give cwd=, an absolute path") from None
 
 
-def _plain(can: Mapping[str, Any], system: str | None) -> dict[str, Any]:
+def _plain(can: Mapping[str, Any], system: str | None) -> JsonObject:
     """Return params of a session without a coding agent's tools and system prompt, as far as the backend has them."""
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
     if can.get("cli_tools"):
         params["cli_tools"] = "none"
     if can.get("system_prompt") and "replace" in (can.get("system_prompt_modes") or ()):
@@ -119,7 +120,7 @@ def _parted(
     return (stopped.without_results, ()) if native else (stopped.before, stopped.since)
 
 
-async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | None:
+async def _capabilities(client: AsyncClient, backend: str) -> JsonObject | None:
     """Return the backend's capabilities, or None for an unknown backend, which `session/new` refuses itself."""
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)
 
@@ -127,7 +128,7 @@ async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | N
 # -- messages on the wire (docs/protocol.md) --------------------------------------------------------------------------
 
 
-def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict[str, Any]]:
+def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[JsonObject]:
     """Return a prompt's text, or its blocks if it holds more. `results` allows results of tools.
 
     Cache marks go along: an API backend sets them at its API, and a CLI ignores them.
@@ -145,7 +146,7 @@ def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict
     return [_unmarked(block.model_dump(mode="json")) for block in prompt.content]
 
 
-def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
+def _unmarked(wire: JsonObject) -> JsonObject:
     """Return the block without unset marks and without marks inside a result."""
     found = {name: value for name, value in wire.items() if name != "cache" or value}
     if isinstance(content := found.get("content"), list):
@@ -153,7 +154,7 @@ def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:
+def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[JsonObject]:
     """Return the messages without empty texts, unsigned thinking, and messages that become empty.
 
     Calls of tools in `ours` get the CLI's name of the tool. Otherwise the model would go on with a name that the CLI does not know.
@@ -165,10 +166,10 @@ def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> l
     return [message for message in messages if message["content"]]
 
 
-def _block(block: Block, ours: Collection[str]) -> dict[str, Any] | None:
+def _block(block: Block, ours: Collection[str]) -> JsonObject | None:
     if (isinstance(block, TextBlock) and not block.text) or (isinstance(block, ThinkingBlock) and not block.signature):
         return None
-    wire: dict[str, Any] = block.model_dump(mode="json", exclude_none=True)
+    wire: JsonObject = block.model_dump(mode="json", exclude_none=True)
     if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
         wire["content"] = [part for part in wire["content"] if part.get("text", "image")]
     if isinstance(block, ToolUseBlock) and block.name in ours:

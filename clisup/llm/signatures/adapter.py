@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from clisup.llm.answers import Completion
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import NoJSON, find_json, json_values
+from clisup.llm.json_text import JsonObject, NoJSON, find_json, json_values
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
-from clisup.llm.shapes import Misfit, problems_of
+from clisup.llm.shapes import Misfit, first_fit, problems_of
 from clisup.llm.signatures.signature import (
     Signature,
     inputs_of,
@@ -23,7 +20,6 @@ from clisup.llm.signatures.signature import (
     kind_of,
     model_of,
     outputs_of,
-    schema_of_outputs,
 )
 
 
@@ -55,12 +51,8 @@ def prompt_of(
     *,
     examples: Sequence[Signature] = (),
     reasoning: bool = False,
-    in_words: bool = True,
 ) -> Prompt:
-    """Return the whole question. Images of the inputs are blocks, all other inputs are text.
-
-    With `in_words`, the prompt contains the form of the answer. Otherwise the backend gets the schema beside the prompt.
-    """
+    """Return the whole question. Images of the inputs are blocks, all other inputs are text."""
     images = [value for value in inputs.values() if isinstance(value, ImageBlock)]
     parts = [instructions_of(signature)]
     for example in examples:
@@ -68,7 +60,7 @@ def prompt_of(
         given = _inputs(signature, {name: getattr(example, name) for name in inputs_of(signature)})
         parts.append(f"<example>\n{given}\n<answer>\n{outputs}\n</answer>\n</example>")
     parts.append(_inputs(signature, inputs))
-    parts.append(form_of(signature, reasoning=reasoning, in_words=in_words))
+    parts.append(_form(signature, reasoning=reasoning))
     text = "\n\n".join(part for part in parts if part)
     return [TextBlock(text=text), *images] if images else text
 
@@ -89,25 +81,15 @@ def _fenced(name: str, value: Any) -> str:
     return f"<{name}>\n{text}\n</{name}>"
 
 
-def form_of(signature: type[Signature], *, reasoning: bool, in_words: bool) -> str:
-    """Return the description of the answer's form, with the JSON Schema if `in_words`."""
-    lines = ["Answer with one JSON object and nothing else. Its fields:" if in_words else "Answer with these fields:"]
+def _form(signature: type[Signature], *, reasoning: bool) -> str:
+    """Return the description of the outputs. A backend without structured output gets the JSON Schema beside it."""
+    lines = ["Answer with these fields:"]
     if reasoning:
         lines.append("- reasoning (text): think step by step here, before all else")
     for name, field in outputs_of(signature).items():
         about = f": {field.description}" if field.description else ""
         lines.append(f"- {name} ({kind_of(field)}){about}")
-    if not in_words:
-        return "\n".join(lines)
-    schema = json.dumps(schema_of_outputs(signature, reasoning=reasoning), ensure_ascii=False, separators=(",", ":"))
-    return "\n".join([*lines, f"It must fit this JSON Schema: {schema}"])
-
-
-def repair_prompt(problems: Sequence[str], *, form: str = "") -> str:
-    """Return the prompt after a wrong answer, with the form of the answer if no prompt contained it."""
-    told = "\n".join(f"- {problem}" for problem in problems)
-    again = f"\n\n{form}" if form else "\nGive the whole JSON object again, put right, and nothing else."
-    return f"That is not what was asked for:\n{told}{again}"
+    return "\n".join(lines)
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -121,18 +103,14 @@ def read_answer(
     The text may have fences and prose, other spellings of names, an object around the outputs, and JSON within texts. pydantic
     turns texts into numbers.
     """
-    first: Misfit | None = None
-    values = iter([structured]) if structured is not None else json_values(text)
-    for value in values:
-        for candidate in _candidates(signature, value):
-            try:
-                return _fit(signature, inputs, candidate, reasoning)
-            except Misfit as error:
-                first = first or error
-    raise first or Misfit(["there is no JSON object in the answer"])
+    values = json_values(text) if structured is None else iter([structured])
+    candidates = (candidate for value in values for candidate in _candidates(signature, value))
+    return first_fit(
+        candidates, lambda said: _fit(signature, inputs, said, reasoning), "there is no JSON object in the answer"
+    )
 
 
-def _candidates(signature: type[Signature], value: Any) -> Iterator[dict[str, Any]]:
+def _candidates(signature: type[Signature], value: Any) -> Iterator[JsonObject]:
     """Return the possible meanings of an answer, the likeliest first."""
     names = list(outputs_of(signature))
     if isinstance(value, dict):
@@ -181,7 +159,7 @@ def _validated(signature: type[Signature], inputs: Mapping[str, Any], outputs: M
     return signature.model_validate({**inputs, **outputs, **opened})
 
 
-def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> JsonObject:
     """Return wrong outputs that are texts with JSON, as JSON."""
     opened = {}
     for name in {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}:
@@ -195,38 +173,3 @@ def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> dict[str, Any
 
 def _problems(error: ValidationError) -> list[str]:
     return problems_of(error, whole="the whole", missing="is missing")
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureForm:
-    """Form of an answer to a signature, for `ask_form`."""
-
-    signature: type[Signature]
-    inputs: Mapping[str, Any]
-    examples: Sequence[Signature] = ()
-    reasoning: bool = False
-
-    @property
-    def name(self) -> str:
-        """The signature's name."""
-        return self.signature.__name__
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of the outputs."""
-        return schema_of_outputs(self.signature, reasoning=self.reasoning)
-
-    def prompt(self, *, in_words: bool) -> Prompt:
-        """Return the whole question."""
-        return prompt_of(
-            self.signature, self.inputs, examples=self.examples, reasoning=self.reasoning, in_words=in_words
-        )
-
-    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
-        """Return the prompt after a wrong answer."""
-        late = form_of(self.signature, reasoning=self.reasoning, in_words=True) if in_words and not told else ""
-        return repair_prompt(problems, form=late)
-
-    def read(self, answer: Completion) -> Answered:
-        """Return the inputs and outputs. Raises `Misfit`."""
-        return read_answer(self.signature, self.inputs, answer.text, answer.structured, reasoning=self.reasoning)

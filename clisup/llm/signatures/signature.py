@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 from pydantic.fields import FieldInfo
 
 from clisup.llm.failures import usage_error
+from clisup.llm.json_text import JsonObject
 from clisup.llm.shapes import schema_of
 
 
@@ -98,7 +99,7 @@ def model_of(name: str, fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
     return create_model(name, __config__=config, **parts)
 
 
-def schema_of_outputs(signature: type[Signature], *, reasoning: bool = False) -> dict[str, Any]:
+def schema_of_outputs(signature: type[Signature], *, reasoning: bool = False) -> JsonObject:
     """Return the JSON Schema of the answer. All outputs are required, for the strict modes of backends.
 
     With `reasoning`, a text of this name comes first, so that the model writes it before the outputs.

@@ -17,6 +17,7 @@ from clisup.llm.budget import Budget, Spent, admit
 from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import BudgetExhausted, usage_error
 from clisup.llm.histories import valid_history
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message
 from clisup.llm.signatures import active, using
 from clisup.llm.workflow.records import (
@@ -268,7 +269,7 @@ class Execution:
             if inspect.isawaitable(answer):
                 await answer
 
-    def _note(self, record: StageCompleted) -> dict[str, Any]:
+    def _note(self, record: StageCompleted) -> JsonObject:
         size = len(to_json(record.result))
         return {
             "run_id": self._progress.started.run_id,

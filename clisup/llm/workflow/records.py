@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -19,6 +19,7 @@ from clisup.errors import UsageError
 from clisup.llm.answers import Cost
 from clisup.llm.budget import Spent
 from clisup.llm.failures import usage_error
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message
 from clisup.model.usage import Usage
 
@@ -222,7 +223,7 @@ class Progress:
         running = [self.running.attempt] if self.running and (self.running.round, self.running.stage) == where else []
         return max([*failed, *running], default=0)
 
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[JsonObject]:
         """Return the results as JSON, by round and stage. The last round may be incomplete."""
         count = len(self.started.stages)
         return [

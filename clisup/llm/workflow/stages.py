@@ -19,6 +19,7 @@ from clisup.llm.budget import Budget, ask_within
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import LLMError, usage_error
+from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
@@ -78,7 +79,7 @@ class StageChat:
         new, self._taken = self.messages[self._taken :], len(self.messages)
         return new
 
-    async def note(self, code: str, message: str, data: dict[str, Any]) -> None:
+    async def note(self, code: str, message: str, data: JsonObject) -> None:
         """Write a note into the session's event log, if the chat has one. A failure is only logged, because the trace is complete."""
         note = getattr(self._chat, "note", None)
         if note is None:
