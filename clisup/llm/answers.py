@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -61,6 +62,12 @@ class Cost:
         """Add two costs. The sum of a reported and an estimated cost is estimated."""
         both = (self.source, other.source)
         return Cost(whole_usd(self.usd + other.usd), "estimated" if "estimated" in both else "reported")
+
+
+def sum_of_known(costs: Iterable[Cost | None]) -> Cost | None:
+    """Return the sum of all known costs, or None without any."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 @dataclass(frozen=True, slots=True)

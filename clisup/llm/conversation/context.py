@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from clisup.errors import UsageError
-from clisup.llm.answers import FinishReason
+from clisup.llm.answers import FinishReason, sum_of_known
 from clisup.llm.chat import SessionBudget
 from clisup.llm.conversation.nodes import Call, Node, Step, SubAgentDelegation, Turn, walk, with_calls
 from clisup.llm.failures import BudgetExhausted
@@ -126,7 +126,6 @@ def history_and_results(
 
 def joined(before: Turn, after: Turn, results: Mapping[str, ToolResultBlock]) -> Turn:
     """Return the turn with the part after the results."""
-    costs = [turn.cost for turn in (before, after) if turn.cost is not None]
     told = _answered(before, results)
     return after.model_copy(
         update={
@@ -137,7 +136,7 @@ def joined(before: Turn, after: Turn, results: Mapping[str, ToolResultBlock]) ->
             "steps": (*told.steps, *after.steps),
             "include_in_context": True,
             "usage": before.usage + after.usage,
-            "cost": costs[0] + costs[1] if len(costs) == 2 else costs[0] if costs else None,
+            "cost": sum_of_known((before.cost, after.cost)),
             "model": after.model or before.model,
             "session_id": after.session_id or before.session_id,
             "turn_id": after.turn_id or before.turn_id,

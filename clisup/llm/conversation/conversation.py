@@ -22,7 +22,7 @@ import trio
 
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import ClisupError
-from clisup.llm.answers import Completion, Cost, Finished, StreamEvent
+from clisup.llm.answers import Completion, Cost, Finished, StreamEvent, sum_of_known
 from clisup.llm.budget import Budget, Reservation
 from clisup.llm.chat import ChatOptions, LanguageModel, SessionBudget, labels_of
 from clisup.llm.conversation.context import (
@@ -183,8 +183,7 @@ class Conversation:
     @property
     def cost(self) -> Cost | None:
         """Sum of all known costs, or None without any."""
-        known = [turn.cost for turn in self._turns if turn.cost is not None]
-        return sum(known[1:], known[0]) if known else None
+        return sum_of_known(turn.cost for turn in self._turns)
 
     @property
     def session_id(self) -> str | None:
