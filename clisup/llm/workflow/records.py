@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, TypedDict, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -34,10 +34,22 @@ class _Record(BaseModel):
     """Time of writing: RFC 3339, UTC."""
 
 
+class Place(TypedDict):
+    """Place of a record: the attempt at a stage in a round."""
+
+    round: int
+    stage: str
+    attempt: int
+
+
 class _OfAttempt(_Record):
     round: int
     stage: str
     attempt: int
+
+    @property
+    def place(self) -> Place:
+        return {"round": self.round, "stage": self.stage, "attempt": self.attempt}
 
 
 class SpentRecord(BaseModel):
@@ -236,15 +248,7 @@ class Progress:
         """Use of all ended stages. The use of a crashed stage is unknown."""
         parts: Sequence[StageCompleted | StageFailed] = [*self.completed, *self.failed]
         total = sum((one.spent.spent() for one in parts), Spent())
-        return Spent(
-            -(-len(self.completed) // len(self.started.stages)),
-            total.answers,
-            total.usage,
-            total.cost,
-            total.unknown_tokens,
-            total.unknown_usd,
-            total.wall_s,
-        )
+        return replace(total, iterations=-(-len(self.completed) // len(self.started.stages)))
 
 
 def progress_of(records: Iterable[Record], *, name: str) -> Progress:

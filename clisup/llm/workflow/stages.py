@@ -135,9 +135,7 @@ class Steps:
             raise usage_error(f"the result of step {name} is not JSON: {error}", "return JSON") from error
         record = StepCompleted(
             at=now(),
-            round=self._started.round,
-            stage=self._started.stage,
-            attempt=self._started.attempt,
+            **self._started.place,
             step=name,
             result=result,
             messages=tuple(self._chat.take_new()) if self._chat else (),

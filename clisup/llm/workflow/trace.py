@@ -266,10 +266,9 @@ class RunningWorkflow:
         died = self.progress.running
         if died is not None:
             error = Failure(kind="crashed", message="the process ended during the stage")
-            where = {"round": died.round, "stage": died.stage, "attempt": died.attempt}
             told = [step.spent.spent() for step in self.progress.steps if step.attempt == died.attempt][-1:]
             spent = SpentRecord.of(sum(told, _UNKNOWN))
-            await self.append(StageFailed(at=now(), error=error, spent=spent, **where))
+            await self.append(StageFailed(at=now(), **died.place, error=error, spent=spent))
 
 
 async def _begin(name: str, stages: Sequence[str], task: JsonValue, trace: Trace | None) -> Progress:
