@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, field_validator
@@ -73,8 +73,7 @@ class SessionBudget:
 
     def to_wire(self) -> dict[str, float]:
         """Return the limits for `session/new`, without unset ones."""
-        fields = {"usd": self.usd, "tokens": self.tokens, "turns": self.turns, "wall_s": self.wall_s}
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Chat(Protocol):

@@ -344,22 +344,19 @@ def _openai_part(block: TextBlock | ImageBlock) -> Mapping[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{block.media_type};base64,{block.data}"}}
 
 
-def left_of(budget: SessionBudget, turns: Iterable[Turn]) -> SessionBudget:
+def left_of(budget: SessionBudget, turns: Sequence[Turn]) -> SessionBudget:
     """Return the budget without the use of these turns. Raises `BudgetExhausted` if nothing is left of a limit.
 
     The daemon counts for each session, and an edited conversation goes on in a new one. Unknown use is not subtracted.
     """
-    turns = tuple(turns)
-    used: dict[str, float] = {
+    used = {
         "usd": sum(turn.cost.usd for turn in turns if turn.cost is not None),
         "tokens": sum(turn.usage.total_tokens or 0 for turn in turns),
         "turns": len(turns),
         "wall_s": sum(_seconds(turn) for turn in turns),
     }
-    left = {which: limit - used[which] for which, limit in budget.to_wire().items()}
-    for which, rest in left.items():
-        if rest <= 0:
-            limit = budget.to_wire()[which]
+    for which, limit in budget.to_wire().items():
+        if used[which] >= limit:
             raise BudgetExhausted(
                 f"the conversation's budget is used up: {used[which]:.6g} of {limit:g} {which}",
                 hint="raise the limit",
@@ -367,20 +364,13 @@ def left_of(budget: SessionBudget, turns: Iterable[Turn]) -> SessionBudget:
                 limit=limit,
                 used=used[which],
             )
-    return SessionBudget(
-        usd=left.get("usd"),
-        tokens=None if "tokens" not in left else int(left["tokens"]),
-        turns=None if "turns" not in left else int(left["turns"]),
-        wall_s=left.get("wall_s"),
-    )
+    left: dict[str, Any] = {which: limit - used[which] for which, limit in budget.to_wire().items()}
+    return SessionBudget(**left)
 
 
 def _seconds(turn: Turn) -> float:
     try:
-        return max(0.0, (_time(turn.ended_at or "") - _time(turn.at)).total_seconds())
+        took = datetime.fromisoformat(turn.ended_at or "") - datetime.fromisoformat(turn.at)
     except ValueError:
         return 0.0
-
-
-def _time(at: str) -> datetime:
-    return datetime.fromisoformat(at)
+    return max(0.0, took.total_seconds())
