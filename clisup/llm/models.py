@@ -25,7 +25,7 @@ from clisup.llm.fallbacks import FALLBACK_ON, Fallback, OnFallback, OnRetry, Ret
 from clisup.llm.histories import NO_ANSWER, open_round, valid_history
 from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.registry import chain_of
-from clisup.llm.sessions.session_chat import SessionSettings, end_sessions, has_parked, open_chat
+from clisup.llm.sessions.session_chat import ChatRequest, SessionSettings, end_sessions, has_parked, open_chat
 from clisup.llm.streams import EventStream, HeldChat, stream_of
 
 
@@ -44,11 +44,16 @@ class Model(ModelCalls):
 
     def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
         merged = _merged(self.defaults, options)
-        return open_chat(self.name, merged, self.settings) if self.behind is None else self.behind.chat(merged)
+        return (
+            open_chat(ChatRequest(self.name, merged, self.settings))
+            if self.behind is None
+            else self.behind.chat(merged)
+        )
 
     def has_parked(self, options: ChatOptions) -> bool:
         """Return whether a chat of this model waits for results of the tool calls at the end of the history."""
-        return self.behind is None and has_parked(self.name, _merged(self.defaults, options), self.settings)
+        request = ChatRequest(self.name, _merged(self.defaults, options), self.settings)
+        return self.behind is None and has_parked(request)
 
     async def end_sessions(self, labels: Mapping[str, str]) -> int:
         """End the open sessions of a program that died, by labels, on any backend. Return their number."""
