@@ -1,7 +1,6 @@
 """JSON in a model's text, without fences and the prose around it. Pure.
 
-    strip_fences("```json\\n[1, 2]\\n```")                        # "[1, 2]"
-    find_json('Sure! Here it is: {"a": 1}. Anything else?')   # {'a': 1}
+    next(json_values('Sure! Here it is: {"a": 1}. Anything else?'))   # {'a': 1}
 
 Only strict JSON counts, except for a comma before a closing bracket. Models often write such commas, and their meaning is clear.
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 JsonObject = dict[str, Any]
 """JSON object of any form, such as the input of a tool or a JSON Schema."""
@@ -22,52 +21,18 @@ MAX_STARTS = 1000
 _FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*$", re.MULTILINE)
 
 
-class NoJSON(ValueError):
-    """The text has no JSON of this kind."""
+def fences(text: str) -> Iterator[tuple[str, str]]:
+    """Return language (lower case or "") and content of each fenced block, in order.
 
-
-class Fence(NamedTuple):
-    """A fenced block: its language in lower case or "", its text without the fences, and its place."""
-
-    language: str
-    body: str
-    start: int
-    end: int
-
-
-def fences(text: str) -> list[Fence]:
-    """Return the fenced blocks of a text, in order. An open block ends with the text, because an answer may be cut."""
-    found: list[Fence] = []
+    An open block ends with the text, because an answer may be cut.
+    """
     place = 0
     while opening := _FENCE.search(text, place):
         marks = opening["marks"]
         close = re.compile(rf"^ {{0,3}}{marks[0]}{{{len(marks)},}}[ \t]*$", re.MULTILINE)
         closing = close.search(text, opening.end())
-        body_end, place = (closing.start(), closing.end()) if closing else (len(text), len(text))
-        body = text[opening.end() : body_end].strip("\r\n")
-        found.append(Fence(opening["language"].lower(), body, opening.start(), place))
-    return found
-
-
-def strip_fences(text: str) -> str:
-    """Return the content of a fenced block that is the whole text, or else the text, without surrounding white space."""
-    text = text.strip()
-    found = fences(text)
-    if len(found) == 1 and found[0].start == 0 and found[0].end == len(text):
-        return found[0].body.strip()
-    return text
-
-
-def find_json(text: str, *kinds: type) -> Any:
-    """Return the likeliest JSON value of a text, of one of these Python types (`dict`, `list` ...) if any are given.
-
-    Raises `NoJSON`.
-    """
-    for value in json_values(text):
-        if not kinds or isinstance(value, kinds):
-            return value
-    wanted = {dict: "object", list: "array", str: "string", bool: "boolean"}
-    raise NoJSON(f"there is no JSON {' or '.join(wanted.get(kind, kind.__name__) for kind in kinds)}".rstrip())
+        end, place = (closing.start(), closing.end()) if closing else (len(text), len(text))
+        yield opening["language"].lower(), text[opening.end() : end].strip("\r\n")
 
 
 def json_values(text: str) -> Iterator[Any]:
@@ -77,10 +42,8 @@ def json_values(text: str) -> Iterator[Any]:
     first, and of two alike the later first.
     """
     yield from _whole(text.strip())
-    blocks = fences(text)
-    for block in sorted(blocks, key=lambda block: not block.language.startswith("json")):
-        if block.body.strip() != text.strip():
-            yield from _whole(block.body)
+    for _, body in sorted(fences(text), key=lambda block: not block[0].startswith("json")):
+        yield from _whole(body)
     yield from _within(text)
 
 

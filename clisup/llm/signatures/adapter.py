@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import JsonObject, NoJSON, find_json, json_values
+from clisup.llm.json_text import JsonObject, json_values
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
 from clisup.llm.shapes import Misfit, first_fit, problems_of
 from clisup.llm.signatures.signature import (
@@ -161,13 +161,12 @@ def _validated(signature: type[Signature], inputs: Mapping[str, Any], outputs: M
 
 def _opened(error: ValidationError, outputs: Mapping[str, Any]) -> JsonObject:
     """Return wrong outputs that are texts with JSON, as JSON."""
-    opened = {}
+    opened: JsonObject = {}
     for name in {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}:
         if isinstance(text := outputs.get(name), str):
-            try:
-                opened[name] = find_json(text)
-            except NoJSON:
-                continue
+            for value in json_values(text):
+                opened[name] = value
+                break
     return opened
 
 
