@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from clisup.errors import UsageError
 from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
-from clisup.model.usage import Usage, whole_usd
+from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 
 class ModelName(NamedTuple):
@@ -34,9 +34,6 @@ def parse_model(name: str | ModelName) -> ModelName:
             hint='write "claude/opus", or "claude" for the default model of the backend',
         )
     return ModelName(backend, model.strip() or None)
-
-
-UNKNOWN_USAGE = Usage()
 
 
 class FinishReason(StrEnum):

@@ -22,12 +22,12 @@ from typing import Any, Literal, NamedTuple, Self
 
 import trio
 
-from clisup.llm.answers import UNKNOWN_USAGE, Completion, Cost, FinishReason, sum_of_known
+from clisup.llm.answers import Completion, Cost, FinishReason, sum_of_known
 from clisup.llm.chat import Chat, SessionBudget
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported, usage_error
 from clisup.llm.messages import Prompt
 from clisup.llm.streams import stream_of
-from clisup.model.usage import Usage, whole_usd
+from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from clisup.llm.conversation.context import (
 )
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
-from clisup.llm.conversation.saved import SavedConversation, begun_conversation, write_conversation
+from clisup.llm.conversation.saved import SavedConversation, begun_conversation
 from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.histories import results_in
@@ -223,7 +223,7 @@ class Conversation:
         target = self.path if path is None else Path(path)
         if target is None:
             raise InvalidRequest("the conversation has no path", hint="give a path")
-        await trio.to_thread.run_sync(write_conversation, target, self._saved())
+        await trio.to_thread.run_sync(self._saved().write, target)
 
     def _saved(self) -> SavedConversation:
         return SavedConversation(id=self.id, created_at=self._created_at, system=self.system, turns=self._turns)

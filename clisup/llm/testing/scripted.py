@@ -21,7 +21,6 @@ from pydantic import BaseModel
 
 from clisup.errors import UsageError
 from clisup.llm.answers import (
-    UNKNOWN_USAGE,
     Completion,
     Cost,
     Finished,
@@ -43,7 +42,7 @@ from clisup.llm.histories import open_round, results_in
 from clisup.llm.messages import Message, Prompt, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, as_messages
 from clisup.llm.streams import EventStream
 from clisup.llm.tools import Tool, ToolDefinition, ToolOutput
-from clisup.model.usage import Usage
+from clisup.model.usage import UNKNOWN_USAGE, Usage
 
 
 @dataclass(slots=True)
