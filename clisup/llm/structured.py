@@ -17,7 +17,7 @@ from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt, TextBlock, as_messages
 from clisup.llm.shapes import Misfit, Shape
 
-__all__ = ["REPAIRS", "Question", "Structured", "ask", "ask_until_it_fits"]
+__all__ = ["REPAIRS", "Structured", "TypedQuestion", "ask", "ask_until_it_fits"]
 
 REPAIRS = 2
 """Default number of times that a wrong answer goes back."""
@@ -36,7 +36,7 @@ class Structured(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
+class TypedQuestion(Generic[T]):
     """Question for a value. `name` is the value's name in errors. `read` returns the value of an answer, or raises `Misfit`."""
 
     name: str
@@ -55,7 +55,7 @@ class Fitted(Generic[T]):
 
 
 async def ask_until_it_fits(
-    chat: Chat, question: Question[T], *, repairs: int = REPAIRS, budgets: Sequence[Budget] = (), hint: str = ""
+    chat: Chat, question: TypedQuestion[T], *, repairs: int = REPAIRS, budgets: Sequence[Budget] = (), hint: str = ""
 ) -> Fitted[T]:
     """Ask until an answer fits. Raises `StructureError` after `repairs` wrong answers, and the exceptions of the chat.
 
@@ -109,7 +109,7 @@ async def ask(chat: Chat, prompt: Prompt, shape: Shape[T], *, repairs: int = REP
         return shape.value_in(answer.text) if answer.structured is None else shape.value_of(answer.structured)
 
     *_, message = as_messages(prompt)
-    question = Question("the requested form", message, shape.schema, read)
+    question = TypedQuestion("the requested form", message, shape.schema, read)
     fitted = await ask_until_it_fits(chat, question, repairs=repairs)
     return Structured(fitted.value, _together(fitted.answers, fitted.exchange), len(fitted.answers) - 1)
 

@@ -20,7 +20,7 @@ from clisup.llm.models import as_model
 from clisup.llm.signatures.adapter import Answered, check_inputs, prompt_of, read_answer
 from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of, schema_of_outputs
 from clisup.llm.signatures.signature import signature as read_signature
-from clisup.llm.structured import REPAIRS, Question, ask_until_it_fits
+from clisup.llm.structured import REPAIRS, TypedQuestion, ask_until_it_fits
 from clisup.model.usage import Usage
 
 
@@ -224,7 +224,7 @@ class Predict(Module, Generic[S]):
         def read(answer: Completion) -> Answered:
             return read_answer(self.signature, given, answer.text, answer.structured, reasoning=adds_reasoning)
 
-        question = Question(
+        question = TypedQuestion(
             self.signature.__name__, prompt, schema_of_outputs(self.signature, reasoning=adds_reasoning), read
         )
         hint = "describe the outputs better, give examples=, or allow more repairs="

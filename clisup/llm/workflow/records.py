@@ -34,7 +34,7 @@ class _Record(BaseModel):
     """Time of writing: RFC 3339, UTC."""
 
 
-class Place(TypedDict):
+class AttemptPlace(TypedDict):
     """Place of a record: the attempt at a stage in a round."""
 
     round: int
@@ -48,7 +48,7 @@ class _OfAttempt(_Record):
     attempt: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> AttemptPlace:
         return {"round": self.round, "stage": self.stage, "attempt": self.attempt}
 
 
