@@ -308,9 +308,7 @@ class BlockingConversation:
         self._block = block
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         block, self._block = self._block, None
         if block is not None:
             block.__exit__(None, None, None)

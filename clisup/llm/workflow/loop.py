@@ -97,20 +97,13 @@ class Execution:
         assert outcome is not None
         result = self._loop.result(whole) if (whole := self._whole()) else None
         if outcome == "done":
-            await self._running.complete(self._recorded(result))
+            what = f"the result of {self._progress.started.name}"
+            await self._running.complete(as_json(result, what, "return JSON: result="))
         else:
             why = str(stop) if stop else f"it was not done after {len(whole)} rounds"
             await self._running.pause(outcome, why)
         spent, run_id = self._progress.spent, self._progress.started.run_id
         return WorkflowResult(outcome, result, tuple(self._rounds), spent, run_id, stop)
-
-    def _recorded(self, result: Any) -> JsonValue:
-        try:
-            return as_json(result)
-        except ValueError as error:
-            raise usage_error(
-                f"the result of {self._progress.started.name} cannot be recorded: {error}", "return JSON: result="
-            ) from error
 
     def _outcome(self) -> Literal["done", "max_rounds"] | None:
         """Return the outcome, or None if another stage follows."""

@@ -165,10 +165,13 @@ _RECORDS: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminato
 _TYPES = frozenset(kind.model_fields["type"].default for kind in get_args(Record))
 
 
-def as_json(value: object) -> JsonValue:
-    """Return the value as JSON. Raises `ValueError` for other objects, NaN and half a surrogate pair."""
-    made: JsonValue = to_jsonable_python(value)
-    json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
+def as_json(value: object, what: str, hint: str = "return JSON") -> JsonValue:
+    """Return the value as JSON. Raises `UsageError` for other objects, NaN and half a surrogate pair."""
+    try:
+        made: JsonValue = to_jsonable_python(value)
+        json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:  # also pydantic's own
+        raise usage_error(f"{what} is not JSON: {error}", hint) from error
     return made
 
 

@@ -129,10 +129,7 @@ class Steps:
         if name in self._kept:
             return self._kept[name]
         value = await awaited(work(), f"step {name} of stage {self._started.stage}")
-        try:
-            result = as_json(value)
-        except ValueError as error:
-            raise usage_error(f"the result of step {name} is not JSON: {error}", "return JSON") from error
+        result = as_json(value, f"the result of step {name}")
         record = StepCompleted(
             at=now(),
             **self._started.place,
@@ -217,15 +214,13 @@ class Stage:
 
     def to_json(self, value: Any) -> JsonValue:
         """Return a result for the record. Raises `UsageError` for a value without JSON form."""
-        try:
-            if self.result is None:
-                return as_json(value)
+        if self.result is not None:
             adapter: TypeAdapter[Any] = TypeAdapter(self.result)
-            return as_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
-        except ValueError as error:  # also pydantic's own
-            raise usage_error(
-                f"the result of stage {self.name} cannot be recorded: {error}", "return JSON, or name the type: result="
-            ) from error
+            try:
+                value = adapter.dump_python(adapter.validate_python(value), mode="json")
+            except ValueError as error:  # also pydantic's own
+                raise usage_error(f"the result of stage {self.name} is not of its type: {error}") from error
+        return as_json(value, f"the result of stage {self.name}", "return JSON, or name the type: result=")
 
     def from_json(self, value: JsonValue) -> Any:
         """Return a recorded result. Raises `UsageError` for a result of another type."""

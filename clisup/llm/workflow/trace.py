@@ -224,10 +224,7 @@ class RunningWorkflow:
         cls, name: str, stages: Sequence[str], task: Any, path: str | os.PathLike[str] | None
     ) -> AsyncIterator[RunningWorkflow]:
         """Begin or continue a trace. Raises as `Trace.open`, and `UsageError` for the trace of another workflow."""
-        try:
-            given = as_json(task)
-        except ValueError as error:
-            raise usage_error(f"the task of {name} is not JSON: {error}") from error
+        given = as_json(task, f"the task of {name}", "give JSON")
         trace = None if path is None else await trio.to_thread.run_sync(Trace.open, path)
         try:
             progress = trace.progress() if trace else None
