@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from clisup.errors import UsageError
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
+from clisup.llm.shapes import JsonObject
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 

@@ -16,9 +16,8 @@ from pydantic import Field, field_validator
 from clisup.errors import UsageError
 from clisup.llm.answers import ModelName, StreamEvent
 from clisup.llm.failures import Unsupported, usage_error
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt
-from clisup.llm.shapes import NamedOptions
+from clisup.llm.shapes import JsonObject, NamedOptions
 from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 

@@ -24,7 +24,7 @@ import trio
 
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.files import open_lock, read_bounded, write_durably
-from clisup.llm.json_text import JsonObject
+from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import ToolOutput
 
 MAX_ENTRIES = 1000

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.json_text import JsonObject
+from clisup.llm.shapes import JsonObject
 
 Role = Literal["user", "assistant"]
 

@@ -22,9 +22,8 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.shapes import problems_of, schema_of
+from clisup.llm.shapes import JsonObject, problems_of, schema_of
 
 PARKED_S = 600.0
 """Default seconds that a call of a `ToolDefinition` waits for its result."""

@@ -11,8 +11,15 @@ from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.shapes import Misfit
 from clisup.llm.signatures import InputField, OutputField, Signature, signature
-from clisup.llm.signatures.adapter import check_inputs, prompt_of, read_answer
-from clisup.llm.signatures.signature import inputs_of, instructions_of, outputs_of, schema_of_outputs
+from clisup.llm.signatures.signature import (
+    check_inputs,
+    inputs_of,
+    instructions_of,
+    outputs_of,
+    prompt_of,
+    read_answer,
+    schema_of_outputs,
+)
 
 
 class Due(BaseModel):

@@ -19,8 +19,8 @@ from clisup.llm.chat import SessionBudget
 from clisup.llm.conversation.nodes import Call, Node, Step, SubAgentDelegation, Turn, walk, with_calls
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.histories import NO_ANSWER, NO_PROMPT, NO_RESULT, says_something, valid_history
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import Tool, ToolDefinition
 
 INPUT_CHARS = 200

@@ -42,10 +42,10 @@ from clisup.llm.conversation.saved import SavedConversation, begun_conversation
 from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
 from clisup.llm.histories import results_in
-from clisup.llm.json_text import JsonObject
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
+from clisup.llm.shapes import JsonObject
 from clisup.llm.streams import CLOSING_S, EventStream, HeldChat
 from clisup.llm.tools import AnyTool, as_tools
 from clisup.model.usage import Usage

@@ -21,9 +21,8 @@ from pydantic import Field
 
 from clisup.llm.answers import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import FrozenModel, Message, TextBlock, ThinkingBlock, ToolResultBlock
-from clisup.llm.shapes import NamedOptions
+from clisup.llm.shapes import JsonObject, NamedOptions
 from clisup.model.usage import Usage
 
 _HANDED_BACK = re.compile(

@@ -25,8 +25,8 @@ from clisup.llm.answers import (
 )
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Outcome, Step, SubAgentDelegation, ToolInteraction, Turn
 from clisup.llm.failures import LLMError
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.shapes import JsonObject
 
 
 @dataclass(slots=True)

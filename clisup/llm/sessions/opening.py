@@ -13,10 +13,10 @@ from clisup.llm.answers import ModelName
 from clisup.llm.chat import ChatOptions
 from clisup.llm.failures import InvalidRequest, usage_error
 from clisup.llm.histories import OpenRound, open_round
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
 from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
+from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import Tool, ToolDefinition, definitions_of, runnable_of
 
 PLAIN_SYSTEM = "Answer what is asked, in the form that is asked for."

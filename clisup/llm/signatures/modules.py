@@ -17,8 +17,16 @@ from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import as_messages
 from clisup.llm.models import as_model
-from clisup.llm.signatures.adapter import Answered, check_inputs, prompt_of, read_answer
-from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of, schema_of_outputs
+from clisup.llm.signatures.signature import (
+    Answered,
+    Signature,
+    check_inputs,
+    inputs_of,
+    outputs_of,
+    prompt_of,
+    read_answer,
+    schema_of_outputs,
+)
 from clisup.llm.signatures.signature import signature as read_signature
 from clisup.llm.structured import REPAIRS, TypedQuestion, ask_until_it_fits
 from clisup.model.usage import Usage

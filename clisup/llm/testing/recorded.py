@@ -30,8 +30,8 @@ from clisup.llm.answers import Finished, ModelName, StreamEvent, parse_model
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import Failed, LLMError
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.shapes import JsonObject
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.testing.scripted import ScriptError
 

@@ -17,8 +17,8 @@ from clisup.llm.budget import Budget, Spent, admit
 from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import BudgetExhausted, usage_error
 from clisup.llm.histories import valid_history
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message
+from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import active, using
 from clisup.llm.workflow.records import (
     Failure,

@@ -19,8 +19,8 @@ from clisup.errors import UsageError
 from clisup.llm.answers import Cost
 from clisup.llm.budget import Spent
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message
+from clisup.llm.shapes import JsonObject
 from clisup.model.usage import Usage
 
 VERSION = 1

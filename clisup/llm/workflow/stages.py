@@ -19,8 +19,8 @@ from clisup.llm.budget import Budget, ask_within
 from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import LLMError, usage_error
-from clisup.llm.json_text import JsonObject
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
 from clisup.llm.workflow.trace import RunningWorkflow, now
