@@ -253,47 +253,31 @@ class Budget:
 
     def _refuse(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         for budget, count in self._chain(iterations):
-            budget._refuse_where_used_up(now, count, usd, tokens)
+            budget._refuse_own(now, count, usd, tokens)
 
-    def _refuse_where_used_up(self, now: float, iterations: int, usd: float, tokens: int) -> None:
+    def _refuse_own(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         limits, spent = self.limits, self._spent
-        if limits.iterations is not None and iterations and spent.iterations + iterations > limits.iterations:
-            raise self._exhausted("iterations", limits.iterations, spent.iterations)
-        if limits.usd is not None:
-            used = whole_usd(spent.usd + self._held_usd)
-            if used >= limits.usd or whole_usd(used + usd) > limits.usd:
-                raise self._exhausted("usd", limits.usd, used)
-            self._refuse_the_unknown("usd", limits.usd, spent.unknown_usd)
-        if limits.tokens is not None:
-            held = spent.tokens + self._held_tokens
-            if held >= limits.tokens or held + tokens > limits.tokens:
-                raise self._exhausted("tokens", limits.tokens, held)
-            self._refuse_the_unknown("tokens", limits.tokens, spent.unknown_tokens)
-        if limits.wall_s is not None:
-            elapsed = spent.wall_s + (0.0 if self._began is None else now - self._began)
-            if elapsed >= limits.wall_s:
-                raise self._exhausted("wall_s", limits.wall_s, elapsed)
-
-    def _refuse_the_unknown(self, which: str, limit: float, answers: int) -> None:
-        if self.unknown == "refuse" and answers:
-            raise BudgetExhausted(
-                f"{self.name} of {limit:g} {which} cannot be checked: {answers} answers came without their {which}",
-                hint='limit iterations or wall_s for this model, or set unknown="tell"',
-                which=which,
-                limit=limit,
-                used=None,
-                budget=self.name,
-            )
-
-    def _exhausted(self, which: str, limit: float, used: float) -> BudgetExhausted:
-        return BudgetExhausted(
-            f"{self.name} is used up: {used:.6g} of {limit:g} {which}",
-            hint="stop here, or raise the limit",
-            which=which,
-            limit=limit,
-            used=used,
-            budget=self.name,
+        elapsed = spent.wall_s + (0.0 if self._began is None else now - self._began)
+        parts: tuple[tuple[str, float | None, float, float, int], ...] = (
+            ("iterations", limits.iterations if iterations else None, spent.iterations, iterations, 0),
+            ("usd", limits.usd, whole_usd(spent.usd + self._held_usd), usd, spent.unknown_usd),
+            ("tokens", limits.tokens, spent.tokens + self._held_tokens, tokens, spent.unknown_tokens),
+            ("wall_s", limits.wall_s, elapsed, 0.0, 0),
         )
+        for which, limit, used, more, unknown in parts:
+            if limit is None:
+                continue
+            if used >= limit or whole_usd(used + more) > limit:
+                why, hint = f"is used up: {used:.6g} of {limit:g} {which}", "stop here, or raise the limit"
+                raise BudgetExhausted(
+                    f"{self.name} {why}", hint=hint, which=which, limit=limit, used=used, budget=self.name
+                )
+            if unknown and self.unknown == "refuse":
+                why = f"of {limit:g} {which} cannot be checked: {unknown} answers came without their {which}"
+                hint = 'limit iterations or wall_s for this model, or set unknown="tell"'
+                raise BudgetExhausted(
+                    f"{self.name} {why}", hint=hint, which=which, limit=limit, used=None, budget=self.name
+                )
 
     def _charge(self, spent: Spent, *, held_usd: float = 0.0, held_tokens: int = 0) -> None:
         for budget, iterations in self._chain(spent.iterations):
