@@ -62,11 +62,6 @@ class RecordedAnswer:
         return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def recording_header() -> str:
-    """Return the first line of a recording."""
-    return json.dumps({"format": FORMAT, "version": VERSION}) + "\n"
-
-
 def request_of(
     options: ChatOptions, messages: Sequence[Message], output_schema: Mapping[str, Any] | None
 ) -> JsonObject:
@@ -128,7 +123,7 @@ class RecordingModel(ModelCalls):
     def __init__(self, model: LanguageModel, path: str | Path) -> None:
         self.model, self.path = model, Path(path)
         self.name = getattr(model, "name", ModelName("recorded"))
-        self.path.write_text(recording_header(), encoding="utf-8")
+        self.path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:

@@ -212,7 +212,7 @@ def now() -> str:
 
 
 class RunningWorkflow:
-    """RunningWorkflow workflow: its progress, in memory and in its trace. `resumed`: an earlier call began the workflow."""
+    """Running workflow: its progress, in memory and in its trace. `resumed`: an earlier call began the workflow."""
 
     def __init__(self, progress: Progress, trace: Trace | None, *, resumed: bool) -> None:
         self.progress, self._trace = progress, trace
