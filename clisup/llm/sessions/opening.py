@@ -28,15 +28,12 @@ class Opening:
     """Plan of a session. `params` go to `session/new`; `seed` and `system` go before the first prompt.
 
     `definitions` are the caller's tools. They are `native` on a backend with `caller_tools`, else tools of the session.
-    `stopped` is the place where the history stops at open calls.
     """
 
-    backend: str
     cwd: str
     params: JsonObject
     definitions: tuple[ToolDefinition, ...]
     runnable: tuple[Tool, ...]
-    stopped: OpenRound | None
     seed: tuple[Message, ...] = ()
     system: str | None = None
     native: bool = False
@@ -73,12 +70,10 @@ async def opening_of(client: AsyncClient, name: ModelName, options: ChatOptions)
     if options.budget is not None:
         params["budget"] = options.budget.to_wire()
     return Opening(
-        name.backend,
         directory(options.cwd),
         params | dict(options.session),
         definitions,
         runnable,
-        stopped,
         seed=seed,
         system=None if "system_prompt" in params or "system_prompt" in options.session else system,
         native=native,

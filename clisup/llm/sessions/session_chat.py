@@ -175,7 +175,7 @@ class SessionChat:
         self._calls: CallerCalls | None = None
         if opening.definitions and not opening.native:
             self._calls = CallerCalls(opening.definitions, tells_ends=opening.tells_ends)
-        self._stopped = opening.stopped  # the history's end at open calls
+        self._stopped = request.stopped  # the history's end at open calls
         self._turn: StoppedTurn | None = None  # a turn of the session that waits for results
         self._said = last_said(request.options.history)
         self._seq = 0  # of the last event
@@ -187,8 +187,7 @@ class SessionChat:
     def of_parked(cls, client: AsyncClient, parked: ParkedChat, request: ChatRequest) -> SessionChat:
         """Return the chat of a parked session, in the middle of its turn."""
         params, definitions = {"session_id": parked.session_id}, definitions_of(request.options.offered)
-        opening = Opening(request.name.backend, parked.key.cwd, params, definitions, parked.tools, request.stopped)
-        chat = cls(client, opening, request)
+        chat = cls(client, Opening(parked.key.cwd, params, definitions, parked.tools), request)
         chat._calls, chat._turn = parked.calls, parked.turn
         return chat
 
@@ -203,7 +202,7 @@ class SessionChat:
             raise
 
     async def _open(self, client: AsyncClient) -> None:
-        await client.open(self._opening.backend, self._opening.cwd, **self._opening.params)
+        await client.open(self.model.backend, self._opening.cwd, **self._opening.params)
 
     @property
     def model(self) -> ModelName:

@@ -211,16 +211,15 @@ class ReplyEvents:
 
     def _call(self, said: list[_Said], calls: list[ToolCall], parent: str | None) -> Iterator[Action]:
         """Return the calls of one message, then their results in order."""
-        uses = [ToolUseBlock(id=self._id_of(call), name=call.name, input=dict(call.input)) for call in calls]
-        for use in uses:
+        pairs = [(ToolUseBlock(id=self._id_of(call), name=call.name, input=dict(call.input)), call) for call in calls]
+        for use, _ in pairs:
             yield ToolStarted(use.id, use.name, use.input, parent, _AT, ours=use.name in self._tools)
-        yield self._done([*said, *uses], parent)
-        for use, call in zip(uses, calls, strict=True):
+        yield self._done([*said, *(use for use, _ in pairs)], parent)
+        for use, call in pairs:
             if call.inside:
                 yield TaskChanged(f"task-{use.id}", "running", call.name, use.id, _AT)
                 yield from self._play(call.inside, use.id)
                 yield TaskChanged(f"task-{use.id}", "completed", call.name, use.id, _AT)
-        pairs = list(zip(uses, calls, strict=True))
         self._waiting = tuple(use for use, call in pairs if self._is_callers(call))
         here = [(use, call) for use, call in pairs if not self._is_callers(call)]
         results: dict[str, ToolResultBlock] = {}
