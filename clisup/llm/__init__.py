@@ -92,8 +92,7 @@ from clisup.llm.signatures import (
 )
 from clisup.llm.streams import EventStream
 from clisup.llm.structured import Structured
-from clisup.llm.tools.definitions import Tool, ToolDefinition, ToolOutput
-from clisup.llm.tools.functions import ToolError, tool
+from clisup.llm.tools import Tool, ToolDefinition, ToolError, ToolOutput, tool
 from clisup.llm.workflow import Loop, Stage, StageDone, StageRun, ThinkPlanDoReflect, WorkflowResult
 from clisup.model.usage import Usage
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from clisup.errors import UsageError
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
-from clisup.model.usage import Usage, whole_usd
+from clisup.llm.shapes import JsonObject
+from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 
 class ModelName(NamedTuple):
@@ -34,9 +36,6 @@ def parse_model(name: str | ModelName) -> ModelName:
     return ModelName(backend, model.strip() or None)
 
 
-UNKNOWN_USAGE = Usage()
-
-
 class FinishReason(StrEnum):
     """Reason for the end of an answer. A failed turn is an exception instead (`clisup.llm.failures`)."""
 
@@ -60,6 +59,12 @@ class Cost:
         """Add two costs. The sum of a reported and an estimated cost is estimated."""
         both = (self.source, other.source)
         return Cost(whole_usd(self.usd + other.usd), "estimated" if "estimated" in both else "reported")
+
+
+def sum_of_known(costs: Iterable[Cost | None]) -> Cost | None:
+    """Return the sum of all known costs, or None without any."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class ToolStarted:
 
     id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     parent: str | None = None
     at: str = ""
     """Time of the call: RFC 3339, UTC."""

@@ -29,12 +29,11 @@ from clisup.llm.calls import CallOptions, ModelCalls
 from clisup.llm.chat import Chat, ChatOptions
 from clisup.llm.conversation.conversation import Conversation as AsyncConversation
 from clisup.llm.conversation.nodes import Turn
-from clisup.llm.held_chats import HeldBlock
 from clisup.llm.messages import Message, Prompt
 from clisup.llm.signatures import ChainOfThought as AsyncChainOfThought
 from clisup.llm.signatures import Predict as AsyncPredict
 from clisup.llm.signatures import Prediction, Signature
-from clisup.llm.streams import EventStream, stream_of
+from clisup.llm.streams import EventStream, HeldBlock, stream_of
 from clisup.llm.structured import REPAIRS, Structured
 from clisup.llm.workflow import Loop, WorkflowResult
 
@@ -309,9 +308,7 @@ class BlockingConversation:
         self._block = block
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         block, self._block = self._block, None
         if block is not None:
             block.__exit__(None, None, None)

@@ -14,21 +14,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from numbers import Real
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import trio
 
-from clisup.llm.answers import UNKNOWN_USAGE, Completion, Cost, FinishReason
+from clisup.llm.answers import Completion, Cost, FinishReason, sum_of_known
 from clisup.llm.chat import Chat, SessionBudget
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, DaemonUnavailable, Failed, Unsupported, usage_error
 from clisup.llm.messages import Prompt
 from clisup.llm.streams import stream_of
-from clisup.model.usage import Usage, whole_usd
+from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,11 @@ class Spent:
         return cls(0, 1, usage, cost, unknown_tokens=int(not told), unknown_usd=int(cost is None))
 
     def __add__(self, other: Spent) -> Spent:
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return Spent(
             self.iterations + other.iterations,
             self.answers + other.answers,
             self.usage + other.usage,
-            costs[0] + costs[1] if len(costs) == 2 else costs[0] if costs else None,
+            sum_of_known((self.cost, other.cost)),
             self.unknown_tokens + other.unknown_tokens,
             self.unknown_usd + other.unknown_usd,
             self.wall_s + other.wall_s,
@@ -92,8 +90,7 @@ class Spent:
         return f"{usd}, {tokens}, {iterations}, {self.wall_s:.1f} s{more}"
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """Rest of a budget, never below zero. None means no limit."""
 
     usd: float | None = None
@@ -256,47 +253,31 @@ class Budget:
 
     def _refuse(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         for budget, count in self._chain(iterations):
-            budget._refuse_where_used_up(now, count, usd, tokens)
+            budget._refuse_own(now, count, usd, tokens)
 
-    def _refuse_where_used_up(self, now: float, iterations: int, usd: float, tokens: int) -> None:
+    def _refuse_own(self, now: float, iterations: int, usd: float, tokens: int) -> None:
         limits, spent = self.limits, self._spent
-        if limits.iterations is not None and iterations and spent.iterations + iterations > limits.iterations:
-            raise self._exhausted("iterations", limits.iterations, spent.iterations)
-        if limits.usd is not None:
-            used = whole_usd(spent.usd + self._held_usd)
-            if used >= limits.usd or whole_usd(used + usd) > limits.usd:
-                raise self._exhausted("usd", limits.usd, used)
-            self._refuse_the_unknown("usd", limits.usd, spent.unknown_usd)
-        if limits.tokens is not None:
-            held = spent.tokens + self._held_tokens
-            if held >= limits.tokens or held + tokens > limits.tokens:
-                raise self._exhausted("tokens", limits.tokens, held)
-            self._refuse_the_unknown("tokens", limits.tokens, spent.unknown_tokens)
-        if limits.wall_s is not None:
-            elapsed = spent.wall_s + (0.0 if self._began is None else now - self._began)
-            if elapsed >= limits.wall_s:
-                raise self._exhausted("wall_s", limits.wall_s, elapsed)
-
-    def _refuse_the_unknown(self, which: str, limit: float, answers: int) -> None:
-        if self.unknown == "refuse" and answers:
-            raise BudgetExhausted(
-                f"{self.name} of {limit:g} {which} cannot be checked: {answers} answers came without their {which}",
-                hint='limit iterations or wall_s for this model, or set unknown="tell"',
-                which=which,
-                limit=limit,
-                used=None,
-                budget=self.name,
-            )
-
-    def _exhausted(self, which: str, limit: float, used: float) -> BudgetExhausted:
-        return BudgetExhausted(
-            f"{self.name} is used up: {used:.6g} of {limit:g} {which}",
-            hint="stop here, or raise the limit",
-            which=which,
-            limit=limit,
-            used=used,
-            budget=self.name,
+        elapsed = spent.wall_s + (0.0 if self._began is None else now - self._began)
+        parts: tuple[tuple[str, float | None, float, float, int], ...] = (
+            ("iterations", limits.iterations if iterations else None, spent.iterations, iterations, 0),
+            ("usd", limits.usd, whole_usd(spent.usd + self._held_usd), usd, spent.unknown_usd),
+            ("tokens", limits.tokens, spent.tokens + self._held_tokens, tokens, spent.unknown_tokens),
+            ("wall_s", limits.wall_s, elapsed, 0.0, 0),
         )
+        for which, limit, used, more, unknown in parts:
+            if limit is None:
+                continue
+            if used >= limit or whole_usd(used + more) > limit:
+                why, hint = f"is used up: {used:.6g} of {limit:g} {which}", "stop here, or raise the limit"
+                raise BudgetExhausted(
+                    f"{self.name} {why}", hint=hint, which=which, limit=limit, used=used, budget=self.name
+                )
+            if unknown and self.unknown == "refuse":
+                why = f"of {limit:g} {which} cannot be checked: {unknown} answers came without their {which}"
+                hint = 'limit iterations or wall_s for this model, or set unknown="tell"'
+                raise BudgetExhausted(
+                    f"{self.name} {why}", hint=hint, which=which, limit=limit, used=None, budget=self.name
+                )
 
     def _charge(self, spent: Spent, *, held_usd: float = 0.0, held_tokens: int = 0) -> None:
         for budget, iterations in self._chain(spent.iterations):
@@ -318,19 +299,15 @@ class Budget:
 
     def _left(self, own_usd: float, own_tokens: int) -> Left:
         """Return the rest by all limits from here up, with the given own held amounts."""
-        usd, tokens, iterations, wall_s = [], [], [], []
-        for budget, count in self._chain(1):
-            limits, spent = budget.limits, budget._spent
-            if limits.usd is not None:
-                usd.append(max(0.0, whole_usd(limits.usd - spent.usd - budget._held_usd + own_usd)))
-            if limits.tokens is not None:
-                tokens.append(max(0, limits.tokens - spent.tokens - budget._held_tokens + own_tokens))
-            if limits.iterations is not None and count:
-                iterations.append(max(0, limits.iterations - spent.iterations))
-            if limits.wall_s is not None:
-                wall_s.append(max(0.0, limits.wall_s - budget._elapsed()))
+        return _lowest(budget._own_left(count, own_usd, own_tokens) for budget, count in self._chain(1))
+
+    def _own_left(self, iterations: int, own_usd: float, own_tokens: int) -> Left:
+        usd, tokens, rounds, wall_s = self.limits
         return Left(
-            min(usd, default=None), min(tokens, default=None), min(iterations, default=None), min(wall_s, default=None)
+            None if usd is None else max(0.0, whole_usd(usd - self._spent.usd - self._held_usd + own_usd)),
+            None if tokens is None else max(0, tokens - self._spent.tokens - self._held_tokens + own_tokens),
+            None if rounds is None or not iterations else max(0, rounds - self._spent.iterations),
+            None if wall_s is None else max(0.0, wall_s - self._elapsed()),
         )
 
 
@@ -372,11 +349,14 @@ class Reservation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         if self._open:
             self.settle(None)
+
+
+def _lowest(lefts: Iterable[Left]) -> Left:
+    numbers = zip(Left(), *lefts, strict=True)
+    return Left._make(min((n for n in each if n is not None), default=None) for each in numbers)
 
 
 def _for_session(left: Left) -> SessionBudget:
@@ -402,14 +382,8 @@ def admit(budgets: Sequence[Budget], *, iterations: int = 1) -> SessionBudget | 
     """Return the common rest as a session's budget, or None for no limit. Raises `BudgetExhausted`. Count nothing."""
     for budget in budgets:
         budget.check(iterations=iterations)
-    held = [budget.session_budget() for budget in budgets]
-    if not any(one.to_wire() for one in held):
-        return None
-    return SessionBudget(
-        usd=min((one.usd for one in held if one.usd is not None), default=None),
-        tokens=min((one.tokens for one in held if one.tokens is not None), default=None),
-        wall_s=min((one.wall_s for one in held if one.wall_s is not None), default=None),
-    )
+    held = _for_session(_lowest(budget.left for budget in budgets))
+    return held if held.to_wire() else None
 
 
 async def ask_within(
@@ -439,8 +413,8 @@ def _reserved(budgets: Sequence[Budget]) -> list[Reservation]:
 async def _answered(
     chat: Chat, prompt: Prompt, output_schema: Mapping[str, Any] | None, calls: Sequence[Reservation]
 ) -> Completion:
-    walls = [call.left.wall_s for call in calls]
-    wall_s = min((wall for wall in walls if wall is not None), default=float("inf"))
+    left_s = _lowest(call.left for call in calls).wall_s
+    wall_s = float("inf") if left_s is None else left_s
     completion, heard = None, False
     with trio.move_on_after(wall_s):
         try:

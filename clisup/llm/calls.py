@@ -14,7 +14,7 @@ from clisup.llm.messages import Message, Prompt, as_messages
 from clisup.llm.shapes import Shape
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.structured import REPAIRS, Structured, ask
-from clisup.llm.tools.definitions import AnyTool
+from clisup.llm.tools import AnyTool
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, field_validator
@@ -17,8 +17,8 @@ from clisup.errors import UsageError
 from clisup.llm.answers import ModelName, StreamEvent
 from clisup.llm.failures import Unsupported, usage_error
 from clisup.llm.messages import Message, Prompt
-from clisup.llm.shapes import NamedOptions
-from clisup.llm.tools.definitions import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
+from clisup.llm.shapes import JsonObject, NamedOptions
+from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 
 class Sampling(NamedOptions):
@@ -41,7 +41,7 @@ class Sampling(NamedOptions):
     def __bool__(self) -> bool:
         return bool(self.to_wire())
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> JsonObject:
         """Return the `sampling` of `session/prompt`, without unset params."""
         return self.model_dump(mode="json", exclude_none=True)
 
@@ -72,8 +72,7 @@ class SessionBudget:
 
     def to_wire(self) -> dict[str, float]:
         """Return the limits for `session/new`, without unset ones."""
-        fields = {"usd": self.usd, "tokens": self.tokens, "turns": self.turns, "wall_s": self.wall_s}
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Chat(Protocol):

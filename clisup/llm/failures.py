@@ -21,8 +21,8 @@ class LLMError(Exception):
     a tool ran before the failure, or the turn may still run, so a repetition may do something twice. `data` has further fields.
     """
 
-    default_kind = ""
-    """Kind of errors that are made without one."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of refusals (clisup.errors.KINDS) and of turns' errors (docs/errors.md). The first is the default `kind`."""
 
     def __init__(
         self,
@@ -36,7 +36,8 @@ class LLMError(Exception):
         **data: Any,
     ) -> None:
         super().__init__(message)
-        self.message, self.kind, self.hint = message, kind or self.default_kind, hint
+        self.message, self.hint = message, hint
+        self.kind = kind or next(iter(self.kinds), "")
         self.retryable, self.retry_after_s, self.side_effects = retryable, retry_after_s, side_effects
         self.data = data
 
@@ -57,9 +58,13 @@ def _again(kind: type[LLMError], message: str, fields: dict[str, Any]) -> LLMErr
 class Authentication(LLMError):
     """The CLI is not logged in, or its account lacks a permission."""
 
+    kinds = ("authentication", "permission", "backend_not_logged_in", "permission_denied")
+
 
 class RateLimited(LLMError):
     """The account has reached its limit. `retry_after_s` is set if the backend says when the limit ends."""
+
+    kinds = ("rate_limit", "rate_limited", "quota_exceeded")
 
     @property
     def retry_after(self) -> float | None:
@@ -70,47 +75,61 @@ class RateLimited(LLMError):
 class Overloaded(LLMError):
     """The model's server, the network or the daemon is overloaded."""
 
+    kinds = ("overloaded", "server", "network", "limit_exceeded", "session_busy", "storage_failed")
+
 
 class ModelNotFound(LLMError):
     """The backend knows no such model."""
+
+    kinds = ("model_not_found",)
 
 
 class BackendUnavailable(LLMError):
     """The backend is unknown, or its CLI is missing, too old or too new."""
 
+    kinds = ("backend_unavailable", "backend_not_found", "backend_version_unsupported", "spawn_failed")
+
 
 class InvalidRequest(LLMError):
     """The request is wrong, and a repetition fails in the same way."""
 
-    default_kind = "invalid_request"
+    kinds: tuple[str, ...] = ("invalid_request", "invalid_params", "usage")
 
 
 class Unsupported(InvalidRequest):
     """The backend lacks a feature."""
 
-    default_kind = "unsupported"
+    kinds = ("unsupported",)
 
 
 class ContextOverflow(LLMError):
     """The conversation is longer than the model's context."""
 
+    kinds = ("context_overflow",)
+
 
 class BudgetExhausted(LLMError):
     """A budget is used up: the caller's own, or the session's in the daemon."""
 
-    default_kind = "budget_exhausted"
+    kinds = ("budget_exhausted", "budget")
 
 
 class Refused(LLMError):
     """The model refused to answer."""
 
+    kinds = ("refusal",)
+
 
 class TimedOut(LLMError):
     """The daemon ended the turn: the CLI was silent for too long, or the turn took too long."""
 
+    kinds = ("turn_timeout", "idle_timeout", "startup_timeout")
+
 
 class Cancelled(LLMError):
     """A client interrupted the turn."""
+
+    kinds = ("cancelled", "request_cancelled")
 
 
 class StructureError(LLMError):
@@ -128,47 +147,15 @@ class Uncertain(LLMError):
 class DaemonUnavailable(LLMError):
     """No daemon answers."""
 
+    kinds = ("daemon_not_running", "shutting_down")
+
 
 class Failed(LLMError):
     """Any other failure of a turn: the CLI crashed, or its output was malformed or too long."""
 
 
-# kind of a refusal (clisup.errors.KINDS) or of a turn's error (docs/errors.md) -> the class
-_CLASSES: dict[str, type[LLMError]] = {
-    "authentication": Authentication,
-    "permission": Authentication,
-    "backend_not_logged_in": Authentication,
-    "permission_denied": Authentication,
-    "rate_limit": RateLimited,
-    "rate_limited": RateLimited,
-    "quota_exceeded": RateLimited,
-    "overloaded": Overloaded,
-    "server": Overloaded,
-    "network": Overloaded,
-    "limit_exceeded": Overloaded,
-    "session_busy": Overloaded,
-    "storage_failed": Overloaded,
-    "shutting_down": DaemonUnavailable,
-    "daemon_not_running": DaemonUnavailable,
-    "model_not_found": ModelNotFound,
-    "backend_not_found": BackendUnavailable,
-    "backend_unavailable": BackendUnavailable,
-    "backend_version_unsupported": BackendUnavailable,
-    "spawn_failed": BackendUnavailable,
-    "invalid_request": InvalidRequest,
-    "invalid_params": InvalidRequest,
-    "usage": InvalidRequest,
-    "unsupported": Unsupported,
-    "context_overflow": ContextOverflow,
-    "budget": BudgetExhausted,
-    "budget_exhausted": BudgetExhausted,
-    "refusal": Refused,
-    "startup_timeout": TimedOut,
-    "idle_timeout": TimedOut,
-    "turn_timeout": TimedOut,
-    "cancelled": Cancelled,
-    "request_cancelled": Cancelled,
-}
+_ALL: list[type[LLMError]] = [*LLMError.__subclasses__(), Unsupported]
+_CLASSES = {kind: cls for cls in _ALL for kind in cls.kinds}
 
 
 def error_of_turn(end: TurnCompleted, *, side_effects: bool = False) -> LLMError:

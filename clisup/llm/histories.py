@@ -86,10 +86,8 @@ def _paired(
             if answer is None:
                 continue
             id_ = _free_id(block.id, taken)
-            if id_ != block.id:
-                answer = answer.model_copy(update={"tool_use_id": id_})
-            results.append(answer)
-            said.append(block.model_copy(update={"id": id_}) if id_ != block.id else block)
+            results.append(answer.model_copy(update={"tool_use_id": id_}))
+            said.append(block.model_copy(update={"id": id_}))
         else:
             said.append(block)
     return tuple(said), tuple(results)

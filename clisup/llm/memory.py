@@ -24,7 +24,8 @@ import trio
 
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.files import open_lock, read_bounded, write_durably
-from clisup.llm.tools.definitions import ToolOutput
+from clisup.llm.shapes import JsonObject
+from clisup.llm.tools import ToolOutput
 
 MAX_ENTRIES = 1000
 MAX_KEY_CHARS = 200
@@ -87,7 +88,7 @@ class WorkingMemory:
             with self._changing() as values:
                 return values.pop(key, None) is not None
 
-    def query(self, prefix: str = "", where: Where | None = None, *, limit: int | None = None) -> dict[str, Any]:
+    def query(self, prefix: str = "", where: Where | None = None, *, limit: int | None = None) -> JsonObject:
         """Return the values of keys with this prefix, in order of the keys, at most `limit` of them.
 
         `where` is a function of the value, or fields of it: `{"done": False, "owner.name": "Ada"}`. A dot goes into an object.
@@ -95,7 +96,7 @@ class WorkingMemory:
         with self._lock:
             self._refresh()
             texts = sorted((key, text) for key, text in self._values.items() if key.startswith(prefix))
-        found: dict[str, Any] = {}
+        found: JsonObject = {}
         for key, text in texts:
             if limit is not None and len(found) >= limit:
                 break
@@ -257,10 +258,11 @@ Your working memory: JSON values by key, kept on disk. It outlives this conversa
 Use it for plans, decisions, findings and open points that you will need later.
 operation "set" needs key and value, "get" and "delete" need key, "query" lists values by prefix of the key and by fields (where)."""
 
-_SCHEMA: dict[str, Any] = {
+_NEEDS = {"set": ("key", "value"), "get": ("key",), "delete": ("key",), "query": ()}  # operation -> needed arguments
+_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "operation": {"type": "string", "enum": ["set", "get", "delete", "query"]},
+        "operation": {"type": "string", "enum": [*_NEEDS]},
         "key": {"type": "string", "maxLength": MAX_KEY_CHARS, "description": 'Such as "plan/step-1".'},
         "value": {"description": "Any JSON value; for set."},
         "prefix": {"type": "string", "description": "For query: how the keys begin. All, where it is left out."},
@@ -285,46 +287,43 @@ class MemoryTool:
         self._memory = memory
 
     @property
-    def input_schema(self) -> dict[str, Any]:
+    def input_schema(self) -> JsonObject:
         """JSON Schema of the input."""
         return _SCHEMA
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         """Run the operation in a thread, because changes wait for the disk. Errors go to the model."""
-        run, *needs = _OPERATIONS.get(str(arguments.get("operation")), (None,))
-        if run is None:
-            return ToolOutput(f"operation must be one of {', '.join(_OPERATIONS)}", is_error=True)
+        needs = _NEEDS.get(str(arguments.get("operation")))
+        if needs is None:
+            return ToolOutput(f"operation must be one of {', '.join(_NEEDS)}", is_error=True)
         wrong = [name for name in needs if name not in arguments]
         wrong += [name for name in ("key", "prefix") if not isinstance(arguments.get(name, ""), str)]
         wrong += [] if isinstance(arguments.get("where") or {}, Mapping) else ["where"]
         if wrong:
             return ToolOutput(f"{arguments['operation']} needs a fitting {' and '.join(wrong)}", is_error=True)
         try:
-            return await trio.to_thread.run_sync(run, self._memory, arguments)
+            return await trio.to_thread.run_sync(self._run, arguments)
         except ClisupError as error:
             return ToolOutput(str(error), is_error=True)
 
-
-def _set(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
-    memory.set(given["key"], given["value"])
-    return ToolOutput(f"kept {given['key']}")
-
-
-def _get(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
-    if given["key"] in memory:
-        return ToolOutput(_text(memory.get(given["key"])))
-    return ToolOutput(
-        f"there is no {given['key']!r}; keys: {', '.join(memory.keys()[:QUERY_LIMIT]) or 'none'}", is_error=True
-    )
-
-
-def _delete(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
-    return ToolOutput(f"{'deleted' if memory.delete(given['key']) else 'there was no'} {given['key']}")
+    def _run(self, given: JsonObject) -> ToolOutput:
+        memory, key = self._memory, given.get("key", "")
+        if given["operation"] == "set":
+            memory.set(key, given["value"])
+            return ToolOutput(f"kept {key}")
+        if given["operation"] == "delete":
+            return ToolOutput(f"{'deleted' if memory.delete(key) else 'there was no'} {key}")
+        if given["operation"] == "query":
+            return _query(memory, given)
+        if key in memory:
+            return ToolOutput(_text(memory.get(key)))
+        known = ", ".join(memory.keys()[:QUERY_LIMIT]) or "none"
+        return ToolOutput(f"there is no {key!r}; keys: {known}", is_error=True)
 
 
-def _query(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
+def _query(memory: WorkingMemory, given: JsonObject) -> ToolOutput:
     found = memory.query(given.get("prefix") or "", given.get("where") or None, limit=QUERY_LIMIT + 1)
-    shown: dict[str, Any] = {}
+    shown: JsonObject = {}
     length = 0
     for key, value in list(found.items())[:QUERY_LIMIT]:
         length += len(key) + len(_text(value))
@@ -333,14 +332,6 @@ def _query(memory: WorkingMemory, given: dict[str, Any]) -> ToolOutput:
         shown[key] = value
     more = "" if len(shown) == len(found) else "\n(There are more: ask by a longer prefix, or by where.)"
     return ToolOutput(_text(shown) + more)
-
-
-_OPERATIONS: dict[str, tuple[Any, ...]] = {  # name -> function and needed arguments
-    "set": (_set, "key", "value"),
-    "get": (_get, "key"),
-    "delete": (_delete, "key"),
-    "query": (_query,),
-}
 
 
 def _text(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.llm.failures import InvalidRequest
+from clisup.llm.shapes import JsonObject
 
 Role = Literal["user", "assistant"]
 
@@ -59,7 +60,7 @@ class ToolUseBlock(FrozenModel):
     type: Literal["tool_use"] = "tool_use"
     id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     cache: bool = False
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.tools.definitions import Tool, ToolDefinition
+from clisup.llm.shapes import JsonObject
+from clisup.llm.tools import Tool, ToolDefinition
 
 __all__ = ["SLACK_S", "RunCall", "reply_of", "runner", "serve_calls", "serving", "to_wire"]
 
@@ -26,9 +26,9 @@ SLACK_S = 30.0
 RunCall = Callable[[ToolCall], Awaitable[ToolReply]]
 
 
-def to_wire(tools: Iterable[Tool | ToolDefinition]) -> list[dict[str, Any]]:
+def to_wire(tools: Iterable[Tool | ToolDefinition]) -> list[JsonObject]:
     """Return the `tools` of `session/new`. Raises `UsageError` for a repeated name."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     for tool in tools:
         if tool.name in found:
             raise UsageError(f"two tools have the name {tool.name!r}", hint="give each tool its own name")
@@ -40,7 +40,7 @@ def to_wire(tools: Iterable[Tool | ToolDefinition]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def tool_to_wire(tool: Tool | ToolDefinition) -> dict[str, Any]:
+def tool_to_wire(tool: Tool | ToolDefinition) -> JsonObject:
     """Return the wire form of a tool, as `session/prompt` takes it too."""
     return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
 

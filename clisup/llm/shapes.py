@@ -1,13 +1,16 @@
-"""Shapes of answers: a pydantic model, any type that pydantic knows, or a JSON Schema. Pure.
+"""Values in answers: shapes that check them, and JSON in a text, without fences and the prose around it. Pure.
 
 A `Shape` has the schema for the backend, always of an object, and checks answers as leniently as models write them. Numbers in
 strings become numbers. A value that was asked for within an object may come without that object.
+
+Only strict JSON counts, except for a comma before a closing bracket. Models often write such commas, and their meaning is clear.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -15,7 +18,9 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, Vali
 
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
-from clisup.llm.json_text import json_values
+
+JsonObject = dict[str, Any]
+"""JSON object of any form, such as the input of a tool or a JSON Schema."""
 
 MAX_PROBLEMS = 20
 """Most problems to report of one value, such as a list of a thousand wrong items."""
@@ -24,7 +29,7 @@ _BY_NAME = frozenset({"properties", "$defs", "patternProperties", "dependentSche
 _VALUES = frozenset({"default", "const", "enum", "examples", "required"})  # no schemas in there
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def schema_of(model: type[BaseModel]) -> JsonObject:
     """Return the JSON Schema of a model's input, by alias."""
     return plain_schema(model.model_json_schema(by_alias=True))
 
@@ -56,9 +61,9 @@ class NamedOptions(BaseModel):
             raise usage_error(f"wrong options of {name}: {wrong}") from None
 
 
-def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def plain_schema(schema: JsonObject) -> JsonObject:
     """Return the schema without `title`s. A property named title stays."""
-    plain: dict[str, Any] = {}
+    plain: JsonObject = {}
     for key, value in schema.items():
         if key == "title" and isinstance(value, str):
             continue
@@ -75,6 +80,7 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
+C = TypeVar("C")
 T = TypeVar("T")
 _MAX_PROBLEMS = 8
 """Most problems to send back to a model. More of them do not help."""
@@ -89,11 +95,22 @@ class Misfit(ValueError):
         self.problems = tuple(problems)
 
 
+def first_fit(candidates: Iterable[C], read: Callable[[C], T], nothing: str) -> T:
+    """Return the first candidate that `read` takes. Raises the first candidate's `Misfit`, or `nothing` without candidates."""
+    first: Misfit | None = None
+    for candidate in candidates:
+        try:
+            return read(candidate)
+        except Misfit as misfit:
+            first = first or misfit
+    raise first or Misfit([nothing])
+
+
 @dataclass(frozen=True, slots=True)
 class Shape(Generic[T]):
     """Made by `of`. A `wrapped` value is no object itself: `schema` describes an object with the value as `value`."""
 
-    schema: dict[str, Any]
+    schema: JsonObject
     wrapped: bool
     _check: Callable[[Any], T]
 
@@ -117,30 +134,13 @@ class Shape(Generic[T]):
 
     def value_in(self, text: str) -> T:
         """Return the first fitting value among the JSON of a text. Raises the likeliest value's `Misfit`."""
-        misfit: Misfit | None = None
-        for value in json_values(text):
-            try:
-                return self.value_of(value)
-            except Misfit as error:
-                misfit = misfit or error
-        raise misfit or Misfit(["there is no JSON in the answer"])
-
-    @property
-    def instruction(self) -> str:
-        """Words that ask a model for the value."""
-        schema = json.dumps(self.schema, ensure_ascii=False)
-        return (
-            "Answer with one JSON object and nothing else: no other words, no Markdown. It has to fit this JSON Schema:\n"
-            f"{schema}"
-        )
+        return first_fit(json_values(text), self.value_of, "there is no JSON in the answer")
 
 
-def _shape(schema: dict[str, Any], check: Callable[[Any], Any]) -> Shape[Any]:
+def _shape(schema: JsonObject, check: Callable[[Any], Any]) -> Shape[Any]:
     if schema.get("type") == "object":
         return Shape(schema, False, check)
-    definitions: dict[str, Any] = {
-        name: schema.pop(name) for name in ("$defs", "definitions", "$schema") if name in schema
-    }
+    definitions: JsonObject = {name: schema.pop(name) for name in ("$defs", "definitions", "$schema") if name in schema}
     envelope = {"type": "object", "properties": {"value": schema}, "required": ["value"], "additionalProperties": False}
     return Shape({**envelope, **definitions}, True, check)
 
@@ -162,7 +162,7 @@ def _place(path: Any) -> str:
 # -- JSON Schema
 
 
-def _of_schema(schema: dict[str, Any]) -> Shape[Any]:
+def _of_schema(schema: JsonObject) -> Shape[Any]:
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
 
@@ -204,3 +204,108 @@ def _coerced(value: Any, schema: Any) -> Any:
 
 
 _SPELLED: dict[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+
+
+# -- JSON in a text -------------------------------------------------------------------------------------------------
+
+MAX_STARTS = 1000
+"""Most brackets of a text to try. Prose with more brackets has its answer elsewhere."""
+
+_FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*$", re.MULTILINE)
+
+
+def fences(text: str) -> Iterator[tuple[str, str]]:
+    """Return language (lower case or "") and content of each fenced block, in order.
+
+    An open block ends with the text, because an answer may be cut.
+    """
+    place = 0
+    while opening := _FENCE.search(text, place):
+        marks = opening["marks"]
+        close = re.compile(rf"^ {{0,3}}{marks[0]}{{{len(marks)},}}[ \t]*$", re.MULTILINE)
+        closing = close.search(text, opening.end())
+        end, place = (closing.start(), closing.end()) if closing else (len(text), len(text))
+        yield opening["language"].lower(), text[opening.end() : end].strip("\r\n")
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """Return all JSON values of a text, the likeliest first.
+
+    The order is: the text itself, blocks fenced as JSON, other fenced blocks, then objects and arrays in the prose, the longest
+    first, and of two alike the later first.
+    """
+    yield from _whole(text.strip())
+    for _, body in sorted(fences(text), key=lambda block: not block[0].startswith("json")):
+        yield from _whole(body)
+    yield from _within(text)
+
+
+def _whole(text: str) -> Iterator[Any]:
+    try:
+        yield _loads(text)
+    except (ValueError, RecursionError):
+        return
+
+
+def _within(text: str) -> Iterator[Any]:
+    """Return the outermost objects and arrays in a text, the longest first."""
+    found: list[tuple[int, Any]] = []
+    place = 0
+    for _ in range(MAX_STARTS):
+        opening = _BRACKET.search(text, place)
+        if opening is None:
+            break
+        start = opening.start()
+        value, end = _value_at(text, start)
+        if end:
+            found.append((end - start, value))
+        place = end or start + 1
+    found.reverse()
+    found.sort(key=lambda item: -item[0])
+    yield from (value for _, value in found)
+
+
+def _value_at(text: str, start: int) -> tuple[Any, int]:
+    """Return the value at this place and its end. The end is 0 if there is no value."""
+    try:
+        return _DECODER.raw_decode(text, start)
+    except RecursionError:
+        return None, 0
+    except ValueError:
+        end = _end_of(text, start)
+    try:
+        return (_loads(text[start:end]), end) if end else (None, 0)
+    except (ValueError, RecursionError):
+        return None, 0
+
+
+def _end_of(text: str, start: int) -> int:
+    """Return the place of the closing bracket, or 0. Brackets in strings do not count."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token[0], 0)
+        if depth == 0:
+            return token.end()
+    return 0
+
+
+def _loads(text: str) -> Any:
+    """Parse strict JSON, and ignore commas before closing brackets."""
+    try:
+        return _DECODER.decode(text)
+    except ValueError:
+        mended = _TRAILING.sub(lambda match: match["kept"] or "", text)
+        if mended == text:
+            raise
+        return _DECODER.decode(mended)
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused)
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_BRACKET = re.compile(r"[{\[]")
+_TOKEN = re.compile(rf"{_STRING}|[{{}}\[\]]", re.DOTALL)
+_TRAILING = re.compile(rf"(?P<kept>{_STRING})|,(?=\s*[}}\]])", re.DOTALL)

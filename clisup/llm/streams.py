@@ -1,18 +1,25 @@
-"""The iterator of all streams of the layer. It gives events as they come, and interrupts the turn of an abandoned stream.
+"""Streams and chats that stay open beyond one block of code, and end safely.
 
-An async generator alone is not enough: `break` leaves it to the garbage collector, which cannot await, and trio warns of each one.
+`EventStream` is the iterator of all streams of the layer. An async generator alone is not enough: `break` leaves it to the garbage
+collector, which cannot await, and trio warns of each one.
+
+`HeldBlock` keeps a context manager open in a task of its own. Nurseries and cancel scopes close in the order in which they opened,
+task by task. An owner that moves from one chat to the next in the middle of its caller's blocks (a conversation, a client with
+fallbacks) therefore gives each chat a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Self
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Self, TypeVar
 
 import trio
 
 from clisup.llm.answers import Completion, Finished, StreamEvent
-from clisup.llm.chat import Chat
-from clisup.llm.messages import Prompt
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel
+from clisup.llm.failures import LLMError
+from clisup.llm.messages import Block, Message, Prompt
 
 CLOSING_S = 10.0
 """Seconds that the end of an abandoned stream may take: the interrupt of its turn, and the CLI's reaction."""
@@ -109,3 +116,80 @@ async def _generated(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[Strea
     finally:
         if (close := getattr(events, "aclose", None)) is not None:
             await close()
+
+
+T = TypeVar("T")
+
+
+class HeldBlock(Generic[T]):
+    """Open asynchronous context manager. `value` is the manager's value; `failure` is the exception that ended the block."""
+
+    value: T
+    kept_failures: type[Exception] = Exception
+    """Exceptions to keep in `failure`. Others end the nursery's task."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
+        self._manager = manager
+        self._leave, self._left = trio.Event(), trio.Event()
+        self.failure: Exception | None = None
+
+    async def enter(self, nursery: trio.Nursery) -> Self:
+        """Enter the block in a task of this nursery. Raises the exceptions of entering."""
+        await nursery.start(self._hold)
+        return self
+
+    @property
+    def left(self) -> bool:
+        """Return whether the block has ended."""
+        return self._left.is_set()
+
+    def leave(self) -> None:
+        """End the block without waiting."""
+        self._leave.set()
+
+    async def close(self) -> None:
+        """End the block and wait for its end."""
+        self._leave.set()
+        await self._left.wait()
+
+    async def _hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        entered = False
+        try:
+            async with self._manager as self.value:
+                entered = True
+                task_status.started()
+                await self._leave.wait()
+        except self.kept_failures as error:
+            if not entered:
+                raise
+            self.failure = error  # raised here, it would cancel the other blocks of the nursery
+        finally:
+            self._left.set()
+
+
+class HeldChat(HeldBlock[Chat]):
+    """Open chat. `context` is the conversation that the chat holds, or None if the owner does not know.
+
+    A chat that fails between prompts just ends: its owner opens another one with the same history.
+    """
+
+    kept_failures = LLMError
+
+    def __init__(self, model: LanguageModel, options: ChatOptions) -> None:
+        super().__init__(model.chat(options))
+        self.context: tuple[Message, ...] | None = tuple(options.history)
+
+    def has(self, context: tuple[Message, ...]) -> bool:
+        """Return whether the chat is open and holds this context. Cache marks are ignored, because a CLI sets its own."""
+        return not self.left and self.context is not None and _unmarked(self.context) == _unmarked(context)
+
+
+def _unmarked(context: tuple[Message, ...]) -> list[Message]:
+    return [
+        message.model_copy(update={"content": tuple(_without_mark(block) for block in message.content)})
+        for message in context
+    ]
+
+
+def _without_mark(block: Block) -> Block:
+    return block.model_copy(update={"cache": False}) if getattr(block, "cache", False) else block

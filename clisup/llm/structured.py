@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from clisup.llm.answers import Completion, FinishReason
 from clisup.llm.budget import Budget, ask_within
 from clisup.llm.chat import Chat
 from clisup.llm.failures import InvalidRequest, StructureError
 from clisup.llm.messages import Message, Prompt, TextBlock, as_messages
-from clisup.llm.shapes import Misfit, Shape
+from clisup.llm.shapes import JsonObject, Misfit, Shape
 
-__all__ = ["REPAIRS", "Structured", "ask"]
+__all__ = ["REPAIRS", "Structured", "TypedQuestion", "ask", "ask_until_it_fits"]
 
 REPAIRS = 2
 """Default number of times that a wrong answer goes back."""
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +34,14 @@ class Structured(Generic[T]):
     """Number of answers that went back."""
 
 
-class AnswerForm(Protocol[T_co]):
-    """Form of an answer: the prompts that ask for a value, and the reader of the answer."""
+@dataclass(frozen=True, slots=True)
+class TypedQuestion(Generic[T]):
+    """Question for a value. `name` is the value's name in errors. `read` returns the value of an answer, or raises `Misfit`."""
 
-    @property
-    def name(self) -> str:
-        """The value's name, for errors."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema for the backend's structured output."""
-
-    def prompt(self, *, in_words: bool) -> Prompt:
-        """Return the first prompt. With `in_words`, the prompt contains the form."""
-
-    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
-        """Return the prompt after a wrong answer. `told`: an earlier prompt contained the form."""
-
-    def read(self, answer: Completion) -> T_co:
-        """Return the value. Raises `Misfit`."""
+    name: str
+    prompt: Message
+    schema: JsonObject
+    read: Callable[[Completion], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,80 +53,64 @@ class Fitted(Generic[T]):
     exchange: tuple[Message, ...]
 
 
-async def ask_form(
-    chat: Chat, form: AnswerForm[T], *, repairs: int = REPAIRS, budgets: Sequence[Budget] = (), hint: str = ""
+async def ask_until_it_fits(
+    chat: Chat, question: TypedQuestion[T], *, repairs: int = REPAIRS, budgets: Sequence[Budget] = (), hint: str = ""
 ) -> Fitted[T]:
     """Ask until an answer fits. Raises `StructureError` after `repairs` wrong answers, and the exceptions of the chat.
 
-    A backend may refuse the schema, or the chat may move to a model without structured output. The prompts then ask in words.
+    A backend may refuse the schema, or the chat may move to a model without structured output. The prompt then has the schema.
     """
     answers: list[Completion] = []
     exchange: list[Message] = []
-    problems: Sequence[str] = ()
-    native, told = True, False
+    prompt, native, told = question.prompt, True, False
     while True:
-        completion = None
-        while completion is None:
-            prompt = (
-                form.repair(problems, in_words=not native, told=told) if answers else form.prompt(in_words=not native)
-            )
-            try:
-                schema = form.schema if native else None
-                completion = await ask_within(budgets, chat, prompt, output_schema=schema)
-            except InvalidRequest as error:  # `Unsupported`, or the model's API takes no such schema
-                if error.side_effects or not native:
-                    raise
-                native = False
+        said = prompt if native or told else _with_schema(prompt, question.schema)
+        try:
+            schema = question.schema if native else None
+            completion = await ask_within(budgets, chat, said, output_schema=schema)
+        except InvalidRequest as error:  # `Unsupported`, or the model's API takes no such schema
+            if error.side_effects or not native:
+                raise
+            native = False
+            continue
         told = not native
-        exchange += [*(as_messages(prompt) if answers else ()), *completion.messages]
+        exchange += [*((said,) if answers else ()), *completion.messages]
         answers.append(completion)
         try:
-            return Fitted(form.read(completion), tuple(answers), tuple(exchange))
+            return Fitted(question.read(completion), tuple(answers), tuple(exchange))
         except Misfit as misfit:
             problems = misfit.problems
         if len(answers) > max(repairs, 0) or completion.finish_reason is FinishReason.REFUSAL:
             raise StructureError(
-                f"the answer does not fit {form.name} ({len(answers)} answers): {'; '.join(problems)}",
+                f"the answer does not fit {question.name} ({len(answers)} answers): {'; '.join(problems)}",
                 text=completion.text,
-                problems=tuple(problems),
+                problems=problems,
                 hint=hint,
                 side_effects=any(message.tool_uses for message in exchange),
                 completion=_together(answers, exchange),
             )
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        prompt = Message.user(f"That is not what was asked for:\n{listed}\nAnswer again, whole and corrected.")
+
+
+def _with_schema(prompt: Message, schema: JsonObject) -> Message:
+    words = (
+        "Answer with one JSON object and nothing else: no other words, no Markdown. It has to fit this JSON Schema:\n"
+        f"{json.dumps(schema, ensure_ascii=False)}"
+    )
+    return Message(role="user", content=(*prompt.content, TextBlock(text=f"\n\n{words}")))
 
 
 async def ask(chat: Chat, prompt: Prompt, shape: Shape[T], *, repairs: int = REPAIRS) -> Structured[T]:
     """Ask a chat for a value of a shape. Raises `StructureError` if no answer fits, and the exceptions of the chat."""
+
+    def read(answer: Completion) -> T:
+        return shape.value_in(answer.text) if answer.structured is None else shape.value_of(answer.structured)
+
     *_, message = as_messages(prompt)
-    fitted = await ask_form(chat, _ShapeForm(message, shape), repairs=repairs)
+    question = TypedQuestion("the requested form", message, shape.schema, read)
+    fitted = await ask_until_it_fits(chat, question, repairs=repairs)
     return Structured(fitted.value, _together(fitted.answers, fitted.exchange), len(fitted.answers) - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _ShapeForm(Generic[T]):
-    message: Message
-    shape: Shape[T]
-    name: str = "the requested form"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self.shape.schema
-
-    def prompt(self, *, in_words: bool) -> Prompt:
-        return self._told(self.message) if in_words else self.message
-
-    def repair(self, problems: Sequence[str], *, in_words: bool, told: bool) -> Prompt:
-        listed = "\n".join(f"- {problem}" for problem in problems)
-        prompt = Message.user(f"That is not what was asked for:\n{listed}\nAnswer again, whole and corrected.")
-        return self._told(prompt) if in_words else prompt
-
-    def read(self, answer: Completion) -> T:
-        if answer.structured is not None:
-            return self.shape.value_of(answer.structured)
-        return self.shape.value_in(answer.text)
-
-    def _told(self, message: Message) -> Message:
-        return Message(role="user", content=(*message.content, TextBlock(text=f"\n\n{self.shape.instruction}")))
 
 
 def _together(answers: Sequence[Completion], exchange: Sequence[Message]) -> Completion:

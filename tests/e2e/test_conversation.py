@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from clisup.llm.conversation.context import to_wire_messages
+from clisup.llm.conversation.context import estimate_tokens, to_wire_messages
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, ToolInteraction
 from clisup.llm.conversation.policies import (
     CompressFailedPlans,

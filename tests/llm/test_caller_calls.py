@@ -16,7 +16,7 @@ from clisup.llm.answers import Finished, ModelName
 from clisup.llm.messages import ToolResultBlock
 from clisup.llm.sessions.caller_tools import BESIDE_S, WHOLE_S, CallerCalls
 from clisup.llm.sessions.turn_reader import TurnReader
-from clisup.llm.tools.definitions import ToolDefinition
+from clisup.llm.tools import ToolDefinition
 
 ASK = ToolDefinition("ask", "Ask.", {"type": "object"})
 START, STOP = MessageStart(message_id="m1"), MessageStop(message_id="m1")

@@ -34,8 +34,7 @@ from clisup.llm.serving import to_wire
 from clisup.llm.sessions.caller_tools import PARKED, ParkedChats
 from clisup.llm.signatures import Predict
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.tools.definitions import ToolDefinition
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import ToolDefinition, tool
 
 BOUND_S = 60.0
 LOOK_UP = ToolDefinition("look_up", "Look a word up.", {"type": "object"})

@@ -17,7 +17,7 @@ from clisup.llm.failures import InvalidRequest
 from clisup.llm.models import Client, resolve
 from clisup.llm.signatures import Predict, signature, using
 from clisup.llm.testing import ScriptedModel
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import tool
 
 
 def abs_(n: int) -> int:

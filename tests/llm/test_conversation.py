@@ -18,9 +18,8 @@ from clisup.errors import UsageError, WorldError
 from clisup.llm.answers import Cost, Finished, StreamEvent, TextDelta
 from clisup.llm.budget import Budget
 from clisup.llm.chat import Chat, ChatOptions, SessionBudget
-from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.context import context_of, estimate_tokens
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn
 from clisup.llm.conversation.policies import (
     DropCompletedToolCalls,
@@ -31,10 +30,10 @@ from clisup.llm.conversation.policies import (
 from clisup.llm.conversation.saved import MAX_FILE_BYTES, SavedConversation
 from clisup.llm.failures import BackendUnavailable, BudgetExhausted, ContextOverflow, InvalidRequest, Overloaded
 from clisup.llm.fallbacks import RetryPolicy
-from clisup.llm.held_chats import HeldChat
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, TextBlock
 from clisup.llm.models import Client
+from clisup.llm.streams import HeldChat
 from clisup.llm.testing import Asked, Reply, ScriptedChat, ScriptedModel, ToolCall
 from clisup.model.usage import Usage
 

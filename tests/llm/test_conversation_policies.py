@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.errors import UsageError
-from clisup.llm.conversation.context import context_of
+from clisup.llm.conversation.context import context_of, estimate_tokens
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, SubAgentDelegation, Turn, walk
 from clisup.llm.conversation.policies import (
     CompressFailedPlans,

@@ -13,8 +13,8 @@ from harness import Harness
 
 from clisup.llm.answers import TextDelta
 from clisup.llm.chat import SessionBudget
+from clisup.llm.conversation.context import estimate_tokens, text_tokens
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.limits import estimate_tokens, text_tokens
 from clisup.llm.conversation.nodes import SubAgentDelegation
 from clisup.llm.conversation.policies import DropCompletedToolCalls, TokenBudget, default_policies
 from clisup.llm.failures import BudgetExhausted

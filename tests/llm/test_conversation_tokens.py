@@ -6,7 +6,7 @@ from conversation_samples import MESSAGES, result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clisup.llm.conversation.limits import IMAGE_TOKENS, MESSAGE_TOKENS, estimate_tokens, text_tokens
+from clisup.llm.conversation.context import IMAGE_TOKENS, MESSAGE_TOKENS, estimate_tokens, text_tokens
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolUseBlock
 

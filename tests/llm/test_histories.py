@@ -18,7 +18,7 @@ from clisup.llm.failures import Authentication, StructureError
 from clisup.llm.messages import Message
 from clisup.llm.models import Client, Model, resolve
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import tool
 
 BOUND_S = 120.0
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

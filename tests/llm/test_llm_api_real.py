@@ -19,8 +19,7 @@ from clisup.llm.fallbacks import Fallback, RetryPolicy
 from clisup.llm.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Client, Model, resolve
 from clisup.llm.sessions.caller_tools import PARKED
-from clisup.llm.tools.definitions import ToolDefinition
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import ToolDefinition, tool
 from tests.e2e.api.lab import API_KINDS, ApiLab, call, say
 from tests.e2e.lab import running
 from tests.e2e.scenarios import Respond, in_turn

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from clisup.errors import UsageError, WorldError
 from clisup.llm.memory import BRIEF_CHARS, QUERY_LIMIT, WorkingMemory
-from clisup.llm.tools.definitions import Tool
+from clisup.llm.tools import Tool
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = st.recursive(

@@ -22,7 +22,7 @@ from clisup.llm.models import Client, as_model, resolve
 from clisup.llm.registry import register, registered, unregister
 from clisup.llm.signatures import Predict, using
 from clisup.llm.testing import Reply, ScriptedModel, ToolCall
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import tool
 
 BOUND_S = 60.0
 

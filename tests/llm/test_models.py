@@ -40,7 +40,7 @@ from clisup.llm.failures import (
 )
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Model, resolve
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import tool
 
 BOUND_S = 90.0
 PNG = bytes.fromhex(

@@ -22,7 +22,7 @@ from clisup.llm.fallbacks import RetryPolicy
 from clisup.llm.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.models import Client, Model, resolve
 from clisup.llm.testing import ScriptedModel
-from clisup.llm.tools.definitions import ToolDefinition
+from clisup.llm.tools import ToolDefinition
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 

@@ -24,7 +24,7 @@ from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import Overloaded, RateLimited, Unsupported
 from clisup.llm.messages import Message
 from clisup.llm.testing import Asked, Reply, ScriptedModel, ScriptError, Thinking, ToolCall
-from clisup.llm.tools.definitions import ToolOutput
+from clisup.llm.tools import ToolOutput
 from clisup.model.usage import Usage
 
 

@@ -18,7 +18,7 @@ from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.serving import serving, to_wire
-from clisup.llm.tools.definitions import ToolOutput
+from clisup.llm.tools import ToolOutput
 
 BOUND_S = 40.0
 GIF = ImageBlock.of(b"GIF89a" + b"\0" * 9, "image/gif")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clisup.llm.tools.functions import read_docstring
+from clisup.llm.tools import read_docstring
 
 
 def test_a_docstring_without_sections_is_all_text() -> None:

@@ -18,8 +18,7 @@ from clisup.errors import UsageError
 from clisup.llm.chat import ChatOptions
 from clisup.llm.conversation.conversation import Conversation
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.tools.definitions import Tool, ToolOutput
-from clisup.llm.tools.functions import MAX_OUTPUT_CHARS, ToolError, tool
+from clisup.llm.tools import MAX_OUTPUT_CHARS, Tool, ToolError, ToolOutput, tool
 
 
 @tool

@@ -13,7 +13,7 @@ from clisup.errors import WorldError
 from clisup.llm.failures import DaemonUnavailable, LLMError, Overloaded
 from clisup.llm.fallbacks import Retry
 from clisup.llm.models import Client, Model, resolve
-from clisup.llm.tools.functions import tool
+from clisup.llm.tools import tool
 
 BOUND_S = 90.0
 

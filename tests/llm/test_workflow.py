@@ -193,14 +193,14 @@ async def test_a_result_that_json_cannot_carry_is_refused(tmp_path: Path, value:
     async def fine(run: StageRun) -> int:
         return 1
 
-    with pytest.raises(UsageError, match="the result of stage odd cannot be recorded"):
+    with pytest.raises(UsageError, match="the result of stage odd is not JSON"):
         await Loop(Stage("odd", odd)).run(model=ScriptedModel(), trace=tmp_path / "t")
     assert [line["type"] for line in lines(tmp_path / "t")] == ["workflow_started", "stage_started", "stage_failed"]
     with pytest.raises(UsageError, match="the result of step one is not JSON"):
         await Loop(Stage("odd", stepping)).run(model=ScriptedModel())
     with pytest.raises(UsageError, match="the task of loop is not JSON"):
         await Loop(Stage("fine", fine)).run(value, model=ScriptedModel())
-    with pytest.raises(UsageError, match="the result of loop cannot be recorded"):
+    with pytest.raises(UsageError, match="the result of loop is not JSON"):
         await Loop(Stage("fine", fine), result=lambda _rounds: value).run(model=ScriptedModel())
 
 

@@ -1,8 +1,7 @@
 """Conversations as graphs of nodes, and policies for the model's view. docs/llm/conversations.md is the guide."""
 
-from clisup.llm.conversation.context import context_of, to_wire_messages
+from clisup.llm.conversation.context import context_of, estimate_tokens, to_wire_messages
 from clisup.llm.conversation.conversation import Conversation
-from clisup.llm.conversation.limits import estimate_tokens
 from clisup.llm.conversation.nodes import (
     AgentPolicy,
     Node,

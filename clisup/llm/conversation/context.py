@@ -1,17 +1,27 @@
-"""The model's view of some turns, by their marks: as messages, as the JSON of an API's request, and as lines for people. Pure."""
+"""The model's view of some turns, by their marks: as messages, as the JSON of an API's request, and as lines for people. Pure.
+
+`estimate_tokens` decides about edits of a conversation, and is not the number on the bill. A text counts as its UTF-8 bytes divided
+by `BYTES_PER_TOKEN`. English prose has about 4 bytes a token, code and JSON 3 to 3.5. 3.5 overestimates prose, which is the safe
+side for a limit. Other scripts have more bytes a character, and about as many more tokens.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from clisup.errors import UsageError
-from clisup.llm.answers import FinishReason
-from clisup.llm.conversation.limits import estimate_tokens
+from clisup.llm.answers import FinishReason, sum_of_known
+from clisup.llm.chat import SessionBudget
 from clisup.llm.conversation.nodes import Call, Node, Step, SubAgentDelegation, Turn, walk, with_calls
+from clisup.llm.failures import BudgetExhausted
 from clisup.llm.histories import NO_ANSWER, NO_PROMPT, NO_RESULT, says_something, valid_history
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.shapes import JsonObject
+from clisup.llm.tools import Tool, ToolDefinition
 
 INPUT_CHARS = 200
 """Characters that stay of a long text in the input of a summarized call."""
@@ -116,7 +126,6 @@ def history_and_results(
 
 def joined(before: Turn, after: Turn, results: Mapping[str, ToolResultBlock]) -> Turn:
     """Return the turn with the part after the results."""
-    costs = [turn.cost for turn in (before, after) if turn.cost is not None]
     told = _answered(before, results)
     return after.model_copy(
         update={
@@ -127,7 +136,7 @@ def joined(before: Turn, after: Turn, results: Mapping[str, ToolResultBlock]) ->
             "steps": (*told.steps, *after.steps),
             "include_in_context": True,
             "usage": before.usage + after.usage,
-            "cost": costs[0] + costs[1] if len(costs) == 2 else costs[0] if costs else None,
+            "cost": sum_of_known((before.cost, after.cost)),
             "model": after.model or before.model,
             "session_id": after.session_id or before.session_id,
             "turn_id": after.turn_id or before.turn_id,
@@ -145,6 +154,53 @@ def _answered(turn: Turn, results: Mapping[str, ToolResultBlock]) -> Turn:
 
 def _open(call: Call) -> bool:
     return call.result is None and bool(call.name)
+
+
+BYTES_PER_TOKEN = 3.5
+IMAGE_TOKENS = 1600
+"""Tokens of the largest image that Anthropic's API does not scale down (width x height / 750)."""
+MESSAGE_TOKENS = 4
+"""Tokens of a message or tool call beside its text."""
+
+
+def text_tokens(text: str) -> int:
+    """Estimate a text. Unpaired surrogates count, too."""
+    return math.ceil(len(text.encode(errors="surrogatepass")) / BYTES_PER_TOKEN)
+
+
+def estimate_tokens(
+    messages: Iterable[Message], *, system: str | None = None, tools: Sequence[Tool | ToolDefinition] = ()
+) -> int:
+    """Estimate messages, system prompt and descriptions of tools, without a CLI's own system prompt and tools."""
+    total = text_tokens(system) if system else 0
+    for tool in tools:
+        total += (
+            MESSAGE_TOKENS + text_tokens(tool.name) + text_tokens(tool.description) + _json_tokens(tool.input_schema)
+        )
+    for message in messages:
+        total += MESSAGE_TOKENS + sum(block_tokens(block) for block in message.content)
+    return total
+
+
+def block_tokens(block: Block) -> int:
+    """Estimate one block."""
+    if isinstance(block, TextBlock | ThinkingBlock):
+        return text_tokens(block.text)
+    if isinstance(block, ImageBlock):
+        return IMAGE_TOKENS
+    if isinstance(block, ToolUseBlock):
+        return MESSAGE_TOKENS + text_tokens(block.name) + _json_tokens(block.input)
+    return MESSAGE_TOKENS + _result_tokens(block)
+
+
+def _result_tokens(block: ToolResultBlock) -> int:
+    if isinstance(block.content, str):
+        return text_tokens(block.content)
+    return sum(block_tokens(part) for part in block.content)
+
+
+def _json_tokens(value: Any) -> int:
+    return text_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 LINE_CHARS = 100
@@ -200,7 +256,7 @@ def to_wire_messages(
     format: WireFormat,  # noqa: A002 - the word of the field
     *,
     markers: int = CACHE_MARKERS,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return turns or messages as the `messages` of an API's request: `"anthropic"` (Messages) or `"openai"` (Chat Completions).
 
     The history becomes valid first. A system prompt goes beside the messages (Anthropic), or before them as
@@ -225,7 +281,7 @@ def _without_thinking(messages: Iterable[Message], *, signed: bool) -> Iterator[
         yield Message(role=message.role, content=tuple(kept))
 
 
-def _anthropic(messages: Sequence[Message], markers: int) -> list[dict[str, Any]]:
+def _anthropic(messages: Sequence[Message], markers: int) -> list[JsonObject]:
     contents = [[(block, _anthropic_block(block)) for block in message.content] for message in messages]
     marked = [
         part for content in contents for block, part in content if not isinstance(block, ThinkingBlock) and block.cache
@@ -238,7 +294,7 @@ def _anthropic(messages: Sequence[Message], markers: int) -> list[dict[str, Any]
     ]
 
 
-def _anthropic_block(block: Block) -> dict[str, Any]:
+def _anthropic_block(block: Block) -> JsonObject:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     if isinstance(block, ThinkingBlock):
@@ -249,11 +305,11 @@ def _anthropic_block(block: Block) -> dict[str, Any]:
     if isinstance(block, ToolUseBlock):
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
     content = block.content if isinstance(block.content, str) else [_anthropic_block(part) for part in block.content]
-    wire: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
+    wire: JsonObject = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
     return wire | {"is_error": True} if block.is_error else wire
 
 
-def _openai(message: Message) -> Iterator[dict[str, Any]]:
+def _openai(message: Message) -> Iterator[JsonObject]:
     if message.role == "assistant":
         calls = [
             {
@@ -286,3 +342,35 @@ def _openai_part(block: TextBlock | ImageBlock) -> Mapping[str, Any]:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     return {"type": "image_url", "image_url": {"url": f"data:{block.media_type};base64,{block.data}"}}
+
+
+def left_of(budget: SessionBudget, turns: Sequence[Turn]) -> SessionBudget:
+    """Return the budget without the use of these turns. Raises `BudgetExhausted` if nothing is left of a limit.
+
+    The daemon counts for each session, and an edited conversation goes on in a new one. Unknown use is not subtracted.
+    """
+    used = {
+        "usd": sum(turn.cost.usd for turn in turns if turn.cost is not None),
+        "tokens": sum(turn.usage.total_tokens or 0 for turn in turns),
+        "turns": len(turns),
+        "wall_s": sum(_seconds(turn) for turn in turns),
+    }
+    for which, limit in budget.to_wire().items():
+        if used[which] >= limit:
+            raise BudgetExhausted(
+                f"the conversation's budget is used up: {used[which]:.6g} of {limit:g} {which}",
+                hint="raise the limit",
+                which=which,
+                limit=limit,
+                used=used[which],
+            )
+    left: dict[str, Any] = {which: limit - used[which] for which, limit in budget.to_wire().items()}
+    return SessionBudget(**left)
+
+
+def _seconds(turn: Turn) -> float:
+    try:
+        took = datetime.fromisoformat(turn.ended_at or "") - datetime.fromisoformat(turn.at)
+    except ValueError:
+        return 0.0
+    return max(0.0, took.total_seconds())

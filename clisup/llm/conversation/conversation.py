@@ -22,31 +22,32 @@ import trio
 
 from clisup.client.nurseries import open_plain_nursery
 from clisup.errors import ClisupError
-from clisup.llm.answers import Completion, Cost, Finished, StreamEvent
+from clisup.llm.answers import Completion, Cost, Finished, StreamEvent, sum_of_known
 from clisup.llm.budget import Budget, Reservation
 from clisup.llm.chat import ChatOptions, LanguageModel, SessionBudget, labels_of
 from clisup.llm.conversation.context import (
     WireFormat,
     context_of,
+    estimate_tokens,
     history_and_results,
     joined,
+    left_of,
     outline,
     to_wire_messages,
     waiting_calls,
 )
-from clisup.llm.conversation.limits import estimate_tokens, left_of
 from clisup.llm.conversation.nodes import AgentPolicy, Turn, edited, walk
 from clisup.llm.conversation.policies import Policy, TokenBudget, default_policies
-from clisup.llm.conversation.saved import SavedConversation, begun_conversation, write_conversation
+from clisup.llm.conversation.saved import SavedConversation, begun_conversation
 from clisup.llm.conversation.turn_builder import TurnBuilder
 from clisup.llm.failures import BudgetExhausted, ContextOverflow, InvalidRequest, LLMError, StructureError
-from clisup.llm.held_chats import HeldChat
 from clisup.llm.histories import results_in
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
-from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools.definitions import AnyTool, as_tools
+from clisup.llm.shapes import JsonObject
+from clisup.llm.streams import CLOSING_S, EventStream, HeldChat
+from clisup.llm.tools import AnyTool, as_tools
 from clisup.model.usage import Usage
 
 
@@ -160,7 +161,7 @@ class Conversation:
         """The messages that the model sees, by the marks."""
         return context_of(self._turns)
 
-    def to_wire_messages(self, format: WireFormat) -> list[dict[str, Any]]:  # noqa: A002 - the word of the field
+    def to_wire_messages(self, format: WireFormat) -> list[JsonObject]:  # noqa: A002 - the word of the field
         """Return `messages` for an API: `"anthropic"` or `"openai"`."""
         return to_wire_messages(self._turns, format)
 
@@ -182,8 +183,7 @@ class Conversation:
     @property
     def cost(self) -> Cost | None:
         """Sum of all known costs, or None without any."""
-        known = [turn.cost for turn in self._turns if turn.cost is not None]
-        return sum(known[1:], known[0]) if known else None
+        return sum_of_known(turn.cost for turn in self._turns)
 
     @property
     def session_id(self) -> str | None:
@@ -223,7 +223,7 @@ class Conversation:
         target = self.path if path is None else Path(path)
         if target is None:
             raise InvalidRequest("the conversation has no path", hint="give a path")
-        await trio.to_thread.run_sync(write_conversation, target, self._saved())
+        await trio.to_thread.run_sync(self._saved().write, target)
 
     def _saved(self) -> SavedConversation:
         return SavedConversation(id=self.id, created_at=self._created_at, system=self.system, turns=self._turns)

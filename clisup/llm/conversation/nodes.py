@@ -22,7 +22,7 @@ from pydantic import Field
 from clisup.llm.answers import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.messages import FrozenModel, Message, TextBlock, ThinkingBlock, ToolResultBlock
-from clisup.llm.shapes import NamedOptions
+from clisup.llm.shapes import JsonObject, NamedOptions
 from clisup.model.usage import Usage
 
 _HANDED_BACK = re.compile(
@@ -55,7 +55,7 @@ class _Node(FrozenModel):
 class _AnyCall(_Node):
     type: str
     name: str
-    input: dict[str, Any] = Field(default_factory=dict)
+    input: JsonObject = Field(default_factory=dict)
     result: ToolResultBlock | None = None
     ours: bool = False
     """Whether the tool is the program's own, not the CLI's."""
@@ -72,7 +72,7 @@ class ToolInteraction(_AnyCall):
     type: Literal["tool_interaction"] = "tool_interaction"
 
     @property
-    def essence(self) -> tuple[str, dict[str, Any], str, bool]:
+    def essence(self) -> tuple[str, JsonObject, str, bool]:
         """Parts that are the same on every backend: name, input, text of the result, and whether the call failed."""
         return self.name, self.input, "" if self.result is None else self.result.text, self.failed
 

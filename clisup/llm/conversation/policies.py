@@ -10,14 +10,12 @@ leaves out prompts of the user: whole turns, the oldest first and never the last
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 from pydantic import Field
 
-from clisup.llm.conversation.context import context_of
-from clisup.llm.conversation.limits import estimate_tokens
+from clisup.llm.conversation.context import context_of, estimate_tokens
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Step, SubAgentDelegation, ToolInteraction, Turn, with_calls
 from clisup.llm.messages import TextBlock
 from clisup.llm.shapes import NamedOptions
@@ -37,13 +35,7 @@ class Policy(Protocol):
         """Return the edited turns, or the same turns. The method may be async."""
 
 
-class _Policy(NamedOptions, ABC):
-    @abstractmethod
-    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...]:
-        """Return the edited turns, as `Policy.edit`."""
-
-
-class DropCompletedToolCalls(_Policy):
+class DropCompletedToolCalls(NamedOptions):
     """Leave out tool calls of older turns, with their results. Later text has their important parts.
 
     Calls of the last `keep_turns` turns, calls of tools in `exclude`, and failed calls stay (see `CompressFailedPlans`). With
@@ -66,7 +58,7 @@ class DropCompletedToolCalls(_Policy):
         return call.model_copy(update={"include_in_context": False})
 
 
-class CompressFailedPlans(_Policy):
+class CompressFailedPlans(NamedOptions):
     """Shorten failures to a line.
 
     A failed call becomes the first line of its error, at most `max_chars`. A failed or interrupted turn becomes its end, its calls
@@ -101,7 +93,7 @@ class CompressFailedPlans(_Policy):
         return call.model_copy(update={"summary": f"Failed: {_cut(line.strip(), self.max_chars)}"})
 
 
-class SummarizeSubAgentChatter(_Policy):
+class SummarizeSubAgentChatter(NamedOptions):
     """Shorten reports of sub-agents in older turns, each by its own `AgentPolicy` or by `default`.
 
     Sub-agents of sub-agents come first, so that a transcript has their shortened reports.
@@ -131,7 +123,7 @@ class SummarizeSubAgentChatter(_Policy):
         return call
 
 
-class TokenBudget(_Policy):
+class TokenBudget(NamedOptions):
     """Keep the context under `limit` estimated tokens, with `beside`. Beyond the limit, reduce it to the share `down_to`.
 
     Calls with results and reports of sub-agents go first, then the model's text of a turn beyond `max_chars`, then whole turns, in

@@ -8,23 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from clisup.errors import UsageError
 from clisup.llm.conversation.nodes import Turn
 from clisup.llm.conversation.turn_builder import turns_of
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.files import read_bounded, write_durably
-from clisup.llm.messages import Message
+from clisup.llm.messages import FrozenModel, Message
 from clisup.llm.shapes import problems_of
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 
 
-class SavedConversation(BaseModel):
+class SavedConversation(FrozenModel):
     """Content of a file: all turns, whole, with the marks of edits."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["clisup.conversation"] = "clisup.conversation"
     version: Literal[1] = 1
@@ -55,26 +53,23 @@ class SavedConversation(BaseModel):
                 hint="give a file that a Conversation wrote",
             ) from None
 
-
-def write_conversation(path: Path, saved: SavedConversation) -> None:
-    """Write the file (0600) durably, whole or not at all. Raises `WorldError` (`storage_failed`)."""
-    write_durably(path, saved.to_json().encode() + b"\n")
-
-
-def read_conversation(path: Path) -> SavedConversation | None:
-    """Return the conversation of a file, or None without a file. Raises `UsageError` and `WorldError`."""
-    data = read_bounded(path, MAX_FILE_BYTES)
-    return None if data is None else SavedConversation.from_json(data, name=str(path))
+    def write(self, path: Path) -> None:
+        """Write a file (0600) durably, whole or not at all. Raises `WorldError` (`storage_failed`)."""
+        write_durably(path, self.to_json().encode() + b"\n")
 
 
 def begun_conversation(path: Path | None, history: Sequence[Message] | Sequence[Turn], now: str) -> SavedConversation:
     """Return the file's conversation, or else one of the history.
 
-    Raises as `read_conversation`, `UsageError` for a missing directory, and `InvalidRequest` for a wrong history or for both sources.
+    Raises `UsageError` for a file of something else and a missing directory, `WorldError` for an unreadable file, and
+    `InvalidRequest` for a wrong history or for both sources.
     """
-    saved = None if path is None else read_conversation(path)
-    if path is not None and not path.parent.is_dir():  # before the first answer is paid for
-        raise UsageError(f"the directory of {path} does not exist", hint="create it, or give another path")
+    saved = None
+    if path is not None:
+        if (data := read_bounded(path, MAX_FILE_BYTES)) is not None:
+            saved = SavedConversation.from_json(data, name=str(path))
+        if not path.parent.is_dir():  # before the first answer is paid for
+            raise UsageError(f"the directory of {path} does not exist", hint="create it, or give another path")
     if saved is None:
         turns = tuple(part for part in history if isinstance(part, Turn))
         messages = [part for part in history if isinstance(part, Message)]

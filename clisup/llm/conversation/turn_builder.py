@@ -26,6 +26,7 @@ from clisup.llm.answers import (
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Outcome, Step, SubAgentDelegation, ToolInteraction, Turn
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.shapes import JsonObject
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class _KnownCall:
     id: str
     parent: str | None
     name: str = ""
-    input: dict[str, Any] = field(default_factory=dict)
+    input: JsonObject = field(default_factory=dict)
     at: str = ""
     ended_at: str | None = None
     result: ToolResultBlock | None = None
@@ -133,16 +134,7 @@ class TurnBuilder:
         names = self._unique_ids()
         steps = self._steps(None, names)
         outcome: Outcome = "completed" if done is not None else "interrupted" if error is None else "failed"
-        about: dict[str, Any] = {}
-        if done is not None:
-            about = {
-                "finish_reason": done.finish_reason,
-                "model": str(done.model),
-                "usage": done.usage,
-                "cost": done.cost,
-            }
-            about |= {"structured": done.structured, "turn_id": done.turn_id}
-        return Turn(
+        turn = Turn(
             id=self._id,
             at=self._at,
             ended_at=ended_at,
@@ -153,8 +145,11 @@ class TurnBuilder:
             session_id=(done.session_id if done else None) or session_id,
             error=None if error is None else error.message,
             error_kind=None if error is None else error.kind,
-            **about,
         )
+        if done is None:
+            return turn
+        told = {name: getattr(done, name) for name in ("finish_reason", "usage", "cost", "structured", "turn_id")}
+        return turn.model_copy(update={**told, "model": str(done.model)})
 
     # -- events
 

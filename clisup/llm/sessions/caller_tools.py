@@ -24,7 +24,7 @@ from clisup.llm.histories import OpenRound, last_said
 from clisup.llm.messages import ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import RunCall, reply_of
 from clisup.llm.sessions.turn_reader import TurnReader
-from clisup.llm.tools.definitions import Tool, ToolDefinition
+from clisup.llm.tools import Tool, ToolDefinition
 
 BESIDE_S = 1.0
 """Seconds that a stream waits for the call of a local tool in the same message. Some CLIs send such calls one by one."""

@@ -16,7 +16,8 @@ from clisup.llm.histories import OpenRound, open_round
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
 from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
-from clisup.llm.tools.definitions import Tool, ToolDefinition, definitions_of, runnable_of
+from clisup.llm.shapes import JsonObject
+from clisup.llm.tools import Tool, ToolDefinition, definitions_of, runnable_of
 
 PLAIN_SYSTEM = "Answer what is asked, in the form that is asked for."
 """System prompt of a call without the CLI's tools and without its own: it replaces the prompt of a coding agent."""
@@ -27,15 +28,12 @@ class Opening:
     """Plan of a session. `params` go to `session/new`; `seed` and `system` go before the first prompt.
 
     `definitions` are the caller's tools. They are `native` on a backend with `caller_tools`, else tools of the session.
-    `stopped` is the place where the history stops at open calls.
     """
 
-    backend: str
     cwd: str
-    params: dict[str, Any]
+    params: JsonObject
     definitions: tuple[ToolDefinition, ...]
     runnable: tuple[Tool, ...]
-    stopped: OpenRound | None
     seed: tuple[Message, ...] = ()
     system: str | None = None
     native: bool = False
@@ -57,7 +55,7 @@ async def opening_of(client: AsyncClient, name: ModelName, options: ChatOptions)
         options.sampling.check(name, can)
     can = can or {}
     native = bool(can.get("caller_tools"))
-    params: dict[str, Any] = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
+    params: JsonObject = {"session_id": new_key(), "model": name.model, "labels": dict(options.labels) or None}
     system = options.system
     if options.cli_tools == "none" and options.session.get("cli_tools") in (None, "none"):
         params |= _plain(can, system)
@@ -72,12 +70,10 @@ async def opening_of(client: AsyncClient, name: ModelName, options: ChatOptions)
     if options.budget is not None:
         params["budget"] = options.budget.to_wire()
     return Opening(
-        name.backend,
         directory(options.cwd),
         params | dict(options.session),
         definitions,
         runnable,
-        stopped,
         seed=seed,
         system=None if "system_prompt" in params or "system_prompt" in options.session else system,
         native=native,
@@ -93,9 +89,9 @@ def directory(cwd: str | None) -> str:
         raise usage_error("the working directory does not exist any more", "give cwd=, an absolute path") from None
 
 
-def _plain(can: Mapping[str, Any], system: str | None) -> dict[str, Any]:
+def _plain(can: Mapping[str, Any], system: str | None) -> JsonObject:
     """Return params of a session without a coding agent's tools and system prompt, as far as the backend has them."""
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
     if can.get("cli_tools"):
         params["cli_tools"] = "none"
     if can.get("system_prompt") and "replace" in (can.get("system_prompt_modes") or ()):
@@ -119,7 +115,7 @@ def _parted(
     return (stopped.without_results, ()) if native else (stopped.before, stopped.since)
 
 
-async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | None:
+async def _capabilities(client: AsyncClient, backend: str) -> JsonObject | None:
     """Return the backend's capabilities, or None for an unknown backend, which `session/new` refuses itself."""
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)
 
@@ -127,7 +123,7 @@ async def _capabilities(client: AsyncClient, backend: str) -> dict[str, Any] | N
 # -- messages on the wire (docs/protocol.md) --------------------------------------------------------------------------
 
 
-def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict[str, Any]]:
+def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[JsonObject]:
     """Return a prompt's text, or its blocks if it holds more. `results` allows results of tools.
 
     Cache marks go along: an API backend sets them at its API, and a CLI ignores them.
@@ -145,7 +141,7 @@ def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[dict
     return [_unmarked(block.model_dump(mode="json")) for block in prompt.content]
 
 
-def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
+def _unmarked(wire: JsonObject) -> JsonObject:
     """Return the block without unset marks and without marks inside a result."""
     found = {name: value for name, value in wire.items() if name != "cache" or value}
     if isinstance(content := found.get("content"), list):
@@ -153,7 +149,7 @@ def _unmarked(wire: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[dict[str, Any]]:
+def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[JsonObject]:
     """Return the messages without empty texts, unsigned thinking, and messages that become empty.
 
     Calls of tools in `ours` get the CLI's name of the tool. Otherwise the model would go on with a name that the CLI does not know.
@@ -165,10 +161,10 @@ def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> l
     return [message for message in messages if message["content"]]
 
 
-def _block(block: Block, ours: Collection[str]) -> dict[str, Any] | None:
+def _block(block: Block, ours: Collection[str]) -> JsonObject | None:
     if (isinstance(block, TextBlock) and not block.text) or (isinstance(block, ThinkingBlock) and not block.signature):
         return None
-    wire: dict[str, Any] = block.model_dump(mode="json", exclude_none=True)
+    wire: JsonObject = block.model_dump(mode="json", exclude_none=True)
     if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
         wire["content"] = [part for part in wire["content"] if part.get("text", "image")]
     if isinstance(block, ToolUseBlock) and block.name in ours:

@@ -31,7 +31,7 @@ from clisup.llm.sessions.caller_tools import PARKED, CallerCalls, ParkedChat, Pa
 from clisup.llm.sessions.opening import Opening, directory, opening_of, prompt_to_wire
 from clisup.llm.sessions.turn_reader import TurnReader, whole
 from clisup.llm.streams import CLOSING_S, EventStream
-from clisup.llm.tools.definitions import definitions_of
+from clisup.llm.tools import definitions_of
 
 CLIENT_NAME = "clisup-llm"
 """Name of this client in the daemon's log and in `actor` fields."""
@@ -46,41 +46,52 @@ class SessionSettings:
     when_limited: Literal["wait", "refuse"] = "refuse"
 
 
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """Chat to open: its model, options and settings. `stopped` is the place where the history stops at open calls."""
+
+    name: ModelName
+    options: ChatOptions
+    settings: SessionSettings
+
+    @property
+    def stopped(self) -> OpenRound | None:
+        return open_round(self.options.history)
+
+    @property
+    def key(self) -> ParkedKey:
+        return ParkedKey(self.name, self.settings.socket, directory(self.options.cwd), self.options.system)
+
+
 @asynccontextmanager
-async def open_chat(name: ModelName, options: ChatOptions, settings: SessionSettings) -> AsyncIterator[SessionChat]:
+async def open_chat(request: ChatRequest) -> AsyncIterator[SessionChat]:
     """Open a chat in a new session, or in the parked session that waits for the results to come.
 
     Raises `LLMError`s for refusals of the daemon, and without a daemon.
     """
     async with AsyncExitStack() as stack:
         with as_llm_errors():
-            client = await stack.enter_async_context(open_client(settings.socket, name=CLIENT_NAME))
-            chat = await _parked_chat(client, name, options, settings, stack)
+            client = await stack.enter_async_context(open_client(request.settings.socket, name=CLIENT_NAME))
+            chat = await _parked_chat(client, request, stack)
             if chat is None:
-                chat = await _new_chat(client, name, options, settings, stack)
+                chat = await _new_chat(client, request, stack)
         yield chat
 
 
-def has_parked(name: ModelName, options: ChatOptions, settings: SessionSettings) -> bool:
+def has_parked(request: ChatRequest) -> bool:
     """Return whether a parked chat of this model waits for results of the calls at the end of the history."""
-    stopped = open_round(options.history)
-    return stopped is not None and PARKED.find(_key(name, options, settings), stopped) is not None
+    stopped = request.stopped
+    return stopped is not None and PARKED.find(request.key, stopped) is not None
 
 
-def _key(name: ModelName, options: ChatOptions, settings: SessionSettings) -> ParkedKey:
-    return ParkedKey(name, settings.socket, directory(options.cwd), options.system)
-
-
-async def _new_chat(
-    client: AsyncClient, name: ModelName, options: ChatOptions, settings: SessionSettings, stack: AsyncExitStack
-) -> SessionChat:
-    opening = await opening_of(client, name, options)
-    chat = SessionChat(client, opening, name, settings, options)
+async def _new_chat(client: AsyncClient, request: ChatRequest, stack: AsyncExitStack) -> SessionChat:
+    opening = await opening_of(client, request.name, request.options)
+    chat = SessionChat(client, opening, request)
     stack.push_async_callback(chat.leave)  # before opening: a cancelled opening may have made the session
     try:
         await chat.open()
     except ClisupError as error:
-        raise await _refusal(client, name, error) from error
+        raise await _refusal(client, request.name, error) from error
     if "tools" in opening.params:
         await stack.enter_async_context(_served(client, chat))
     return chat
@@ -95,15 +106,13 @@ async def _refusal(client: AsyncClient, name: ModelName, error: ClisupError) -> 
     return failure
 
 
-async def _parked_chat(
-    client: AsyncClient, name: ModelName, options: ChatOptions, settings: SessionSettings, stack: AsyncExitStack
-) -> SessionChat | None:
+async def _parked_chat(client: AsyncClient, request: ChatRequest, stack: AsyncExitStack) -> SessionChat | None:
     """Return the chat that is parked at the history's open calls, or None if there is none or its session is closed."""
-    stopped = open_round(options.history)
-    parked = None if stopped is None else PARKED.take(_key(name, options, settings), stopped)
-    if parked is None or stopped is None:
+    stopped = request.stopped
+    parked = None if stopped is None else PARKED.take(request.key, stopped)
+    if parked is None:
         return None
-    chat = SessionChat.of_parked(client, parked, name, settings, options)
+    chat = SessionChat.of_parked(client, parked, request)
     try:
         await stack.enter_async_context(_served(client, chat))
     except BaseException as error:
@@ -159,34 +168,26 @@ async def _end_session(client: AsyncClient, session_id: str, *, keep: bool) -> N
 class SessionChat:
     """Chat over one session. Made by `open_chat`."""
 
-    def __init__(
-        self, client: AsyncClient, opening: Opening, name: ModelName, settings: SessionSettings, options: ChatOptions
-    ) -> None:
-        """`options` are the source of the `opening`."""
+    def __init__(self, client: AsyncClient, opening: Opening, request: ChatRequest) -> None:
         self.session = client.attach(opening.params["session_id"])
-        self._client, self._opening = client, opening
-        self._name, self._settings, self._options = name, settings, options
+        self._client, self._opening, self._request = client, opening, request
         self._seed, self._system = opening.seed, opening.system
         self._calls: CallerCalls | None = None
         if opening.definitions and not opening.native:
             self._calls = CallerCalls(opening.definitions, tells_ends=opening.tells_ends)
-        self._stopped = opening.stopped  # the history's end at open calls
+        self._stopped = request.stopped  # the history's end at open calls
         self._turn: StoppedTurn | None = None  # a turn of the session that waits for results
-        self._said = last_said(options.history)
+        self._said = last_said(request.options.history)
         self._seq = 0  # of the last event
         self._parked = False
         self._current: weakref.ref[EventStream] | None = None
         self._unsure = False  # a cancelled opening may have made the session
 
     @classmethod
-    def of_parked(
-        cls, client: AsyncClient, parked: ParkedChat, name: ModelName, settings: SessionSettings, options: ChatOptions
-    ) -> SessionChat:
+    def of_parked(cls, client: AsyncClient, parked: ParkedChat, request: ChatRequest) -> SessionChat:
         """Return the chat of a parked session, in the middle of its turn."""
-        params = {"session_id": parked.session_id}
-        definitions, stopped = definitions_of(options.offered), open_round(options.history)
-        opening = Opening(name.backend, parked.key.cwd, params, definitions, parked.tools, stopped)
-        chat = cls(client, opening, name, settings, options)
+        params, definitions = {"session_id": parked.session_id}, definitions_of(request.options.offered)
+        chat = cls(client, Opening(parked.key.cwd, params, definitions, parked.tools), request)
         chat._calls, chat._turn = parked.calls, parked.turn
         return chat
 
@@ -201,12 +202,12 @@ class SessionChat:
             raise
 
     async def _open(self, client: AsyncClient) -> None:
-        await client.open(self._opening.backend, self._opening.cwd, **self._opening.params)
+        await client.open(self.model.backend, self._opening.cwd, **self._opening.params)
 
     @property
     def model(self) -> ModelName:
         """The name that opened the chat."""
-        return self._name
+        return self._request.name
 
     @property
     def session_id(self) -> str:
@@ -235,8 +236,7 @@ class SessionChat:
         if self._turn is None or self._calls is None or self._parked:
             return
         self._parked = True
-        key = _key(self._name, self._options, self._settings)
-        tools = self._opening.runnable
+        key, tools = self._request.key, self._opening.runnable
         PARKED.park(ParkedChat(key, self._said, self.session.id, self._turn, self._calls, tools, self.close))
 
     async def leave(self) -> None:
@@ -253,7 +253,7 @@ class SessionChat:
         async def close(client: AsyncClient) -> None:
             if self._unsure:
                 await self._open(client)
-            await _end_session(client, self.session.id, keep=self._settings.keep)
+            await _end_session(client, self.session.id, keep=self._request.settings.keep)
 
         await self._on_new_connection(close)
 
@@ -265,7 +265,7 @@ class SessionChat:
         with trio.move_on_after(CLOSING_S, shield=True):
             while True:
                 try:
-                    async with open_client(self._settings.socket, name=CLIENT_NAME) as client:
+                    async with open_client(self._request.settings.socket, name=CLIENT_NAME) as client:
                         return await work(client)
                 except ClisupError as error:
                     if not may_come_back(error):
@@ -341,7 +341,7 @@ class SessionChat:
 
     def _reader(self, turn: AsyncTurn, stopped: StoppedTurn | None) -> TurnReader:
         if stopped is None:
-            reader = TurnReader(self._name, self.session.id, turn.id, self._opening.wire_names)
+            reader = TurnReader(self.model, self.session.id, turn.id, self._opening.wire_names)
             if self._calls is not None:
                 self._calls.follow(reader)
             return reader
@@ -377,7 +377,7 @@ class SessionChat:
         waiting = self._turn.calls if self._turn is not None else stopped.waiting if stopped is not None else ()
         brought = stopped.brought if stopped is not None else ()
         results = results_in(message, waiting, brought)
-        options: PromptOptions = {"key": new_key(), "when_limited": self._settings.when_limited}
+        options: PromptOptions = {"key": new_key(), "when_limited": self._request.settings.when_limited}
         if self._turn is not None and self._calls is not None:
             self._bring(self._turn, message, results)
             return "", options
@@ -390,8 +390,8 @@ class SessionChat:
         self._stopped = None
         if schema:
             options["output_schema"] = schema
-        if self._options.sampling:
-            options["sampling"] = self._options.sampling.to_wire()
+        if sampling := self._request.options.sampling:
+            options["sampling"] = sampling.to_wire()
         if self._opening.native and self._opening.definitions:
             options["tools"] = [tool_to_wire(tool) for tool in self._opening.definitions]
         return prompt_to_wire(said, results=self._opening.native), options

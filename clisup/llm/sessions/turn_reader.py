@@ -172,19 +172,9 @@ class TurnReader:
             yield from self._done(parent, at)
         if self._results:
             self._messages.append(Message.user(self._results))
-        messages, self._messages, self._results = tuple(self._messages), [], []
-        said = [message for message in messages if message.role == "assistant"]
-        yield Finished(
-            Completion(
-                message=said[-1] if said else Message.assistant(()),
-                model=self._model,
-                finish_reason=FinishReason.TOOL_CALLS,
-                messages=messages,
-                session_id=self._session_id,
-                turn_id=self._turn_id,
-                tool_calls=tuple(calls),
-            )
-        )
+        completion = self._completion(FinishReason.TOOL_CALLS, calls)
+        self._messages, self._results = [], []
+        yield Finished(completion)
 
     def read(self, envelope: Envelope) -> list[StreamEvent]:
         """Return the stream events of an envelope. Raises an `LLMError` for a turn that ended without an answer."""
@@ -336,7 +326,13 @@ class TurnReader:
             if end.error is None or end.error.kind != "max_turns" or not self._has_text():
                 raise self._failure(end)
             finish_reason = FinishReason.MAX_TURNS
-        yield Finished(self._completion(end, finish_reason, tuple(waiting.values())))
+        if not waiting and (answer := self._unsaid(end)):
+            self._messages.append(Message.assistant(answer))
+        completion = self._completion(finish_reason, tuple(waiting.values()))
+        cost = None
+        if end.cost_usd is not None and end.cost_source != "unknown":
+            cost = Cost(end.cost_usd, end.cost_source)
+        yield Finished(replace(completion, usage=end.usage, cost=cost, structured=end.structured))
 
     def _has_text(self) -> bool:
         return any(message.text for message in self._messages)
@@ -352,39 +348,29 @@ class TurnReader:
             evidence=end.evidence or {},
         )
 
-    def _unsaid(self, end: TurnCompleted, last: str) -> str:
+    def _unsaid(self, end: TurnCompleted) -> str:
         """Return the CLI's answer that no message contains.
 
         A structured value comes by a tool, whose result would be the last message. No history may end with a result.
         """
         if end.structured is not None and not self._ends_with_text():
             return end.text or json.dumps(end.structured, ensure_ascii=False, separators=(",", ":"))
-        return "" if last or not end.text else end.text
+        last = next((message.text for message in reversed(self._messages) if message.role == "assistant"), "")
+        return "" if last else end.text or ""
 
     def _ends_with_text(self) -> bool:
         return bool(self._messages) and self._messages[-1].role == "assistant" and bool(self._messages[-1].text)
 
-    def _completion(
-        self, end: TurnCompleted, finish_reason: FinishReason, waiting: tuple[ToolUseBlock, ...]
-    ) -> Completion:
+    def _completion(self, finish_reason: FinishReason, waiting: Sequence[ToolUseBlock]) -> Completion:
         said = [message for message in self._messages if message.role == "assistant"]
-        if not waiting and (answer := self._unsaid(end, said[-1].text if said else "")):
-            said.append(Message.assistant(answer))
-            self._messages.append(said[-1])
-        cost = None
-        if end.cost_usd is not None and end.cost_source != "unknown":
-            cost = Cost(end.cost_usd, end.cost_source)
         return Completion(
             message=said[-1] if said else Message.assistant(()),
             model=self._model,
             finish_reason=finish_reason,
-            usage=end.usage,
-            cost=cost,
-            structured=end.structured,
             messages=tuple(self._messages),
             session_id=self._session_id,
             turn_id=self._turn_id,
-            tool_calls=waiting,
+            tool_calls=tuple(waiting),
         )
 
 

@@ -15,11 +15,20 @@ from clisup.llm.answers import Completion
 from clisup.llm.budget import Budget, Spent, admit, distinct
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import usage_error
+from clisup.llm.messages import as_messages
 from clisup.llm.models import as_model
-from clisup.llm.signatures.adapter import SignatureForm, check_inputs
-from clisup.llm.signatures.signature import Signature, inputs_of, outputs_of
+from clisup.llm.signatures.signature import (
+    Answered,
+    Signature,
+    check_inputs,
+    inputs_of,
+    outputs_of,
+    prompt_of,
+    read_answer,
+    schema_of_outputs,
+)
 from clisup.llm.signatures.signature import signature as read_signature
-from clisup.llm.structured import REPAIRS, ask_form
+from clisup.llm.structured import REPAIRS, TypedQuestion, ask_until_it_fits
 from clisup.model.usage import Usage
 
 
@@ -218,9 +227,17 @@ class Predict(Module, Generic[S]):
 
     async def _ask(self, chat: Chat, given: dict[str, Any]) -> Prediction[S]:
         adds_reasoning = self.reasoning and "reasoning" not in outputs_of(self.signature)
-        form = SignatureForm(self.signature, given, self.examples, reasoning=adds_reasoning)
+        (prompt,) = as_messages(prompt_of(self.signature, given, examples=self.examples, reasoning=adds_reasoning))
+
+        def read(answer: Completion) -> Answered:
+            return read_answer(self.signature, given, answer.text, answer.structured, reasoning=adds_reasoning)
+
+        question = TypedQuestion(
+            self.signature.__name__, prompt, schema_of_outputs(self.signature, reasoning=adds_reasoning), read
+        )
         hint = "describe the outputs better, give examples=, or allow more repairs="
-        fitted = await ask_form(chat, form, repairs=self.repairs, budgets=active().budgets, hint=hint)
+        budgets = active().budgets
+        fitted = await ask_until_it_fits(chat, question, repairs=self.repairs, budgets=budgets, hint=hint)
         value = cast("S", fitted.value.value)
         own = self.reasoning and not adds_reasoning
         return Prediction(value, getattr(value, "reasoning", None) if own else fitted.value.reasoning, fitted.answers)

@@ -5,8 +5,7 @@ them. All are `LanguageModel`s, for any code that takes a model.
 """
 
 from clisup.llm.testing.recorded import RecordingModel, ReplayingModel
-from clisup.llm.testing.script import Asked, Reply, Step, Thinking, ToolCall
-from clisup.llm.testing.scripted import ScriptedChat, ScriptedModel, ScriptError
+from clisup.llm.testing.scripted import Asked, Reply, ScriptedChat, ScriptedModel, ScriptError, Step, Thinking, ToolCall
 
 __all__ = [
     "Asked",

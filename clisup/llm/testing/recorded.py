@@ -31,6 +31,7 @@ from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import Failed, LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.shapes import JsonObject
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.testing.scripted import ScriptError
 
@@ -44,7 +45,7 @@ _ERROR_FIELDS = ("kind", "message", "hint", "retryable", "retry_after_s", "side_
 class RecordedAnswer:
     """One answer. `asked` is its request as JSON, equal for equal requests."""
 
-    asked: dict[str, Any]
+    asked: JsonObject
     events: list[StreamEvent] = field(default_factory=list)
     end: End = "left"
     error: LLMError | None = None
@@ -55,20 +56,15 @@ class RecordedAnswer:
             {"type": type(event).__name__, **_EVENTS[type(event).__name__].dump_python(event, mode="json")}
             for event in self.events
         ]
-        line: dict[str, Any] = {"asked": self.asked, "events": told, "end": self.end}
+        line: JsonObject = {"asked": self.asked, "events": told, "end": self.end}
         if self.error is not None:
             line["error"] = _dumped(self.error)
         return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def recording_header() -> str:
-    """Return the first line of a recording."""
-    return json.dumps({"format": FORMAT, "version": VERSION}) + "\n"
-
-
 def request_of(
     options: ChatOptions, messages: Sequence[Message], output_schema: Mapping[str, Any] | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return a request as JSON, without directory, labels and session params."""
     return {
         "system": options.system,
@@ -98,7 +94,7 @@ def read_recording(lines: Iterable[str], name: str) -> list[RecordedAnswer]:
         ) from None
 
 
-def _read(record: dict[str, Any]) -> RecordedAnswer:
+def _read(record: JsonObject) -> RecordedAnswer:
     events = [
         adapter.validate_python({key: value for key, value in told.items() if key != "type"})
         for told in record["events"]
@@ -108,12 +104,12 @@ def _read(record: dict[str, Any]) -> RecordedAnswer:
     return RecordedAnswer(record["asked"], events, record["end"], None if error is None else _loaded(error))
 
 
-def _dumped(error: LLMError) -> dict[str, Any]:
+def _dumped(error: LLMError) -> JsonObject:
     data = json.loads(json.dumps(error.data, default=str))
     return {"class": type(error).__name__, **{name: getattr(error, name) for name in _ERROR_FIELDS}, "data": data}
 
 
-def _loaded(told: dict[str, Any]) -> LLMError:
+def _loaded(told: JsonObject) -> LLMError:
     kind = getattr(failures, told["class"], Failed)
     fields = {name: told[name] for name in _ERROR_FIELDS if name != "message"}
     error = (kind if isinstance(kind, type) and issubclass(kind, LLMError) else Failed)(told["message"], **fields)
@@ -127,7 +123,7 @@ class RecordingModel(ModelCalls):
     def __init__(self, model: LanguageModel, path: str | Path) -> None:
         self.model, self.path = model, Path(path)
         self.name = getattr(model, "name", ModelName("recorded"))
-        self.path.write_text(recording_header(), encoding="utf-8")
+        self.path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
 
     @asynccontextmanager
     async def _chat(self, options: ChatOptions) -> AsyncIterator[Chat]:
@@ -200,7 +196,7 @@ class ReplayingModel(ModelCalls):
             prompts = [answer.asked["messages"][-1] for answer in self._left]
             raise ScriptError(f"{len(self._left)} answers of {self.path} were never asked for: {str(prompts)[:1000]}")
 
-    def _take(self, asked: dict[str, Any]) -> RecordedAnswer:
+    def _take(self, asked: JsonObject) -> RecordedAnswer:
         for place, answer in enumerate(self._left):
             if answer.asked == asked:
                 return self._left.pop(place)
@@ -239,7 +235,7 @@ class _ReplayingChat:
             )
 
 
-def _difference(asked: dict[str, Any], left: list[RecordedAnswer]) -> str:
+def _difference(asked: JsonObject, left: list[RecordedAnswer]) -> str:
     """Describe the difference from the next recorded request."""
     if not left:
         return "all answers are used"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import trio
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import BudgetExhausted, usage_error
 from clisup.llm.histories import valid_history
 from clisup.llm.messages import Message
+from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import active, using
 from clisup.llm.workflow.records import (
     Failure,
@@ -28,24 +29,14 @@ from clisup.llm.workflow.records import (
     StageStarted,
     as_json,
 )
-from clisup.llm.workflow.stage_chat import StageChat, WorkflowModel
-from clisup.llm.workflow.stages import Stage, StageRun, Steps, awaited
+from clisup.llm.workflow.stages import Stage, StageChat, StageRun, Steps, WorkflowModel, awaited
 from clisup.llm.workflow.trace import RunningWorkflow, now
 
 NOTED_RESULT_BYTES = 32 * 1024
 """Largest result in a note of the event log. The trace has larger ones."""
 
 Rounds = Sequence[Mapping[str, Any]]
-
-
-class Definition(NamedTuple):
-    """Parts of a workflow."""
-
-    stages: Sequence[Stage]
-    max_rounds: int
-    until: Callable[[Rounds], bool] | None
-    result: Callable[[Rounds], Any]
-    chat: bool
+"""Results of the rounds, by stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +72,14 @@ class Execution:
 
     def __init__(
         self,
-        definition: Definition,
+        loop: Loop,
         running: RunningWorkflow,
         model: WorkflowModel,
         budget: Budget,
         on_stage: OnStage | None,
         options: ChatOptions,
     ) -> None:
-        self._definition, self._running, self._model, self._budget = definition, running, model, budget
+        self._loop, self._running, self._model, self._budget = loop, running, model, budget
         self._on_stage, self._options = on_stage, options
         self._rounds: list[dict[str, Any]] = []
 
@@ -104,22 +95,15 @@ class Execution:
         stop = None if self._outcome() else await self._run_rest()
         outcome = "budget" if stop else self._outcome()
         assert outcome is not None
-        result = self._definition.result(whole) if (whole := self._whole()) else None
+        result = self._loop.result(whole) if (whole := self._whole()) else None
         if outcome == "done":
-            await self._running.complete(self._recorded(result))
+            what = f"the result of {self._progress.started.name}"
+            await self._running.complete(as_json(result, what, "return JSON: result="))
         else:
             why = str(stop) if stop else f"it was not done after {len(whole)} rounds"
             await self._running.pause(outcome, why)
         spent, run_id = self._progress.spent, self._progress.started.run_id
         return WorkflowResult(outcome, result, tuple(self._rounds), spent, run_id, stop)
-
-    def _recorded(self, result: Any) -> JsonValue:
-        try:
-            return as_json(result)
-        except ValueError as error:
-            raise usage_error(
-                f"the result of {self._progress.started.name} cannot be recorded: {error}", "return JSON: result="
-            ) from error
 
     def _outcome(self) -> Literal["done", "max_rounds"] | None:
         """Return the outcome, or None if another stage follows."""
@@ -128,14 +112,14 @@ class Execution:
         whole = self._whole()
         if len(whole) < len(self._rounds):
             return None
-        if whole and self._definition.until is not None and self._definition.until(whole):
+        if whole and self._loop.until is not None and self._loop.until(whole):
             return "done"
-        if len(whole) >= self._definition.max_rounds:
-            return "done" if self._definition.until is None else "max_rounds"
+        if len(whole) >= self._loop.max_rounds:
+            return "done" if self._loop.until is None else "max_rounds"
         return None
 
     def _whole(self) -> list[dict[str, Any]]:
-        return [one for one in self._rounds if len(one) == len(self._definition.stages)]
+        return [one for one in self._rounds if len(one) == len(self._loop.stages)]
 
     # -- earlier calls ---------------------------------------------------------------------------------------
 
@@ -165,7 +149,7 @@ class Execution:
                 await self._model.end_old_sessions()
             try:
                 left = admit(active().budgets, iterations=0)
-                if self._definition.chat:
+                if self._loop.chat:
                     said = [message for one in self._progress.completed for message in one.messages]
                     said += self._said_in_steps()  # another CLI may reuse ids of calls
                     history = valid_history([*self._options.history, *said]) if said else self._options.history
@@ -187,7 +171,7 @@ class Execution:
             except BudgetExhausted as error:
                 return error
             self._budget.witness(self._round_name(round_))
-        stage = self._definition.stages[index]
+        stage = self._loop.stages[index]
         started = StageStarted(at=now(), round=round_, stage=stage.name, attempt=self._progress.attempts + 1)
         await self._running.append(started)
         part = self._budget.sub(name=stage.name, own_iterations=True)
@@ -226,14 +210,8 @@ class Execution:
         return [message for step in self._progress.steps for message in step.messages]
 
     async def _failed(self, started: StageStarted, error: BaseException, part: Budget) -> None:
-        record = StageFailed(
-            at=now(),
-            round=started.round,
-            stage=started.stage,
-            attempt=started.attempt,
-            error=_failure(error),
-            spent=SpentRecord.of(part.spent),
-        )
+        spent = SpentRecord.of(part.spent)
+        record = StageFailed(at=now(), **started.place, error=_failure(error), spent=spent)
         self._budget.witness(self._name_of(started))
         await self._running.append(record)
 
@@ -241,9 +219,7 @@ class Execution:
         asked = chat if chat and chat.messages else None
         record = StageCompleted(
             at=now(),
-            round=started.round,
-            stage=started.stage,
-            attempt=started.attempt,
+            **started.place,
             result=result,
             messages=tuple(asked.messages) if asked else (),
             spent=SpentRecord.of(part.spent),
@@ -259,24 +235,22 @@ class Execution:
         await self._done(record, replayed=False)
 
     async def _done(self, record: StageCompleted, *, replayed: bool) -> None:
-        stage = next(stage for stage in self._definition.stages if stage.name == record.stage)
+        stage = next(stage for stage in self._loop.stages if stage.name == record.stage)
         value = stage.from_json(record.result)
         if len(self._rounds) < record.round:
             self._rounds.append({})
         self._rounds[-1][record.stage] = value
         if self._on_stage is not None:
-            answer = self._on_stage(StageDone(record, value, replayed))
-            if inspect.isawaitable(answer):
-                await answer
+            told = self._on_stage(StageDone(record, value, replayed))
+            if inspect.isawaitable(told):
+                await told
 
-    def _note(self, record: StageCompleted) -> dict[str, Any]:
+    def _note(self, record: StageCompleted) -> JsonObject:
         size = len(to_json(record.result))
         return {
             "run_id": self._progress.started.run_id,
             "workflow": self._progress.started.name,
-            "round": record.round,
-            "stage": record.stage,
-            "attempt": record.attempt,
+            **record.place,
             "spent": record.spent.model_dump(mode="json"),
             **({"result": record.result} if size <= NOTED_RESULT_BYTES else {"result_bytes": size}),
         }
@@ -311,8 +285,8 @@ class Loop:
         self,
         *stages: Stage,
         max_rounds: int = 1,
-        until: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
-        result: Callable[[Sequence[Mapping[str, Any]]], Any] | None = None,
+        until: Callable[[Rounds], bool] | None = None,
+        result: Callable[[Rounds], Any] | None = None,
         name: str = "loop",
         chat: bool = True,
     ) -> None:
@@ -329,8 +303,8 @@ class Loop:
         }
         for why in (why for why, wrong in problems.items() if wrong):
             raise usage_error(f"wrong workflow {name}: {why}")
-        self.name = name
-        self._definition = Definition(stages, max_rounds, until, result or (lambda rounds: rounds[-1][names[-1]]), chat)
+        self.name, self.stages, self.max_rounds, self.until, self.chat = name, stages, max_rounds, until, chat
+        self.result: Callable[[Rounds], Any] = result or (lambda rounds: rounds[-1][names[-1]])
 
     async def run(
         self,
@@ -351,11 +325,11 @@ class Loop:
         Raises the exceptions of stages; another run with the same trace repeats the failed stage. Raises `UsageError` for the trace
         of another workflow or task and for a running one, and `WorldError` if the trace cannot be written.
         """
-        names = [stage.name for stage in self._definition.stages]
+        names = [stage.name for stage in self.stages]
         own = budget or Budget(name=self.name)
         with using(model, budget=own) as here:
             found = here.model_to(f"run {self.name}")
             async with RunningWorkflow.open(self.name, names, task, trace) as running:
                 model = WorkflowModel(found, running.progress.started.run_id)
                 opened = (options or ChatOptions()).plain(f"run {self.name}")
-                return await Execution(self._definition, running, model, own, on_stage, opened).go()
+                return await Execution(self, running, model, own, on_stage, opened).go()

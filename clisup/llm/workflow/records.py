@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, TypedDict, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -20,6 +20,7 @@ from clisup.llm.answers import Cost
 from clisup.llm.budget import Spent
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message
+from clisup.llm.shapes import JsonObject
 from clisup.model.usage import Usage
 
 VERSION = 1
@@ -33,10 +34,22 @@ class _Record(BaseModel):
     """Time of writing: RFC 3339, UTC."""
 
 
+class AttemptPlace(TypedDict):
+    """Place of a record: the attempt at a stage in a round."""
+
+    round: int
+    stage: str
+    attempt: int
+
+
 class _OfAttempt(_Record):
     round: int
     stage: str
     attempt: int
+
+    @property
+    def place(self) -> AttemptPlace:
+        return {"round": self.round, "stage": self.stage, "attempt": self.attempt}
 
 
 class SpentRecord(BaseModel):
@@ -152,10 +165,13 @@ _RECORDS: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminato
 _TYPES = frozenset(kind.model_fields["type"].default for kind in get_args(Record))
 
 
-def as_json(value: object) -> JsonValue:
-    """Return the value as JSON. Raises `ValueError` for other objects, NaN and half a surrogate pair."""
-    made: JsonValue = to_jsonable_python(value)
-    json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
+def as_json(value: object, what: str, hint: str = "return JSON") -> JsonValue:
+    """Return the value as JSON. Raises `UsageError` for other objects, NaN and half a surrogate pair."""
+    try:
+        made: JsonValue = to_jsonable_python(value)
+        json.dumps(made, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:  # also pydantic's own
+        raise usage_error(f"{what} is not JSON: {error}", hint) from error
     return made
 
 
@@ -222,7 +238,7 @@ class Progress:
         running = [self.running.attempt] if self.running and (self.running.round, self.running.stage) == where else []
         return max([*failed, *running], default=0)
 
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[JsonObject]:
         """Return the results as JSON, by round and stage. The last round may be incomplete."""
         count = len(self.started.stages)
         return [
@@ -235,15 +251,7 @@ class Progress:
         """Use of all ended stages. The use of a crashed stage is unknown."""
         parts: Sequence[StageCompleted | StageFailed] = [*self.completed, *self.failed]
         total = sum((one.spent.spent() for one in parts), Spent())
-        return Spent(
-            -(-len(self.completed) // len(self.started.stages)),
-            total.answers,
-            total.usage,
-            total.cost,
-            total.unknown_tokens,
-            total.unknown_usd,
-            total.wall_s,
-        )
+        return replace(total, iterations=-(-len(self.completed) // len(self.started.stages)))
 
 
 def progress_of(records: Iterable[Record], *, name: str) -> Progress:

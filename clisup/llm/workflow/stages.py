@@ -1,22 +1,116 @@
-"""Stages of a workflow, their view of the run, and steps that are done once."""
+"""Stages of a workflow: their model and chat, their view of the run, and steps that are done once."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import trio
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
-from clisup.llm.answers import Completion
+from clisup.errors import ClisupError
+from clisup.llm.answers import Completion, Finished, ModelName, StreamEvent
 from clisup.llm.budget import Budget, ask_within
-from clisup.llm.failures import usage_error
-from clisup.llm.messages import Prompt
+from clisup.llm.calls import ModelCalls
+from clisup.llm.chat import Chat, ChatOptions, LanguageModel
+from clisup.llm.failures import LLMError, usage_error
+from clisup.llm.messages import Message, Prompt, as_messages
+from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
-from clisup.llm.workflow.stage_chat import StageChat, WorkflowModel
 from clisup.llm.workflow.trace import RunningWorkflow, now
+
+LABEL = "clisup.workflow"
+"""Label of all sessions of a workflow. Its value is the run's id."""
+NOTE_S = 5.0
+"""Seconds that a note to the daemon's event log may take."""
+
+_logger = logging.getLogger("clisup.llm.workflow")  # the program's own log, as clisup.llm.budget
+
+
+class WorkflowModel(ModelCalls):
+    """Model of a workflow's stages. Each session has the label `clisup.workflow`, by which a later process finds it."""
+
+    def __init__(self, model: LanguageModel, run_id: str) -> None:
+        self.model = model
+        self._labels = {LABEL: run_id}
+
+    def _chat(self, options: ChatOptions) -> AbstractAsyncContextManager[Chat]:
+        return self.model.chat(replace(options, labels={**options.labels, **self._labels}))
+
+    async def end_old_sessions(self) -> None:
+        """End sessions of an earlier process that died. Their turns still run in the daemon, and would be done twice."""
+        end = getattr(self.model, "end_sessions", None)
+        if end is not None and (ended := await end(self._labels)):
+            _logger.warning("ended %d sessions of the process before this one", ended)
+
+
+class StageChat:
+    """Chat of a stage. It keeps all messages for the trace."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self.messages: list[Message] = []
+        self.turn_ids: list[str] = []
+        self._taken = 0
+
+    @property
+    def model(self) -> ModelName:
+        """The model that answers."""
+        return self._chat.model
+
+    @property
+    def session_id(self) -> str | None:
+        """The daemon's session, if the chat has one."""
+        return self._chat.session_id
+
+    def begin(self, kept: Sequence[Message]) -> None:
+        """Begin a stage. `kept` are the messages of its steps in earlier attempts."""
+        self.messages, self.turn_ids = list(kept), []
+        self._taken = len(self.messages)
+
+    def take_new(self) -> list[Message]:
+        """Return the stage's messages since the last call."""
+        new, self._taken = self.messages[self._taken :], len(self.messages)
+        return new
+
+    async def note(self, code: str, message: str, data: JsonObject) -> None:
+        """Write a note into the session's event log, if the chat has one. A failure is only logged, because the trace is complete."""
+        note = getattr(self._chat, "note", None)
+        if note is None:
+            return
+        with trio.move_on_after(NOTE_S) as scope:
+            try:
+                await note(code, message, data=data)
+            except (LLMError, ClisupError, OSError) as error:
+                _logger.warning("cannot note %s in the event log: %s", message, error)
+        if scope.cancelled_caught:
+            _logger.warning("cannot note %s in the event log: no answer within %g s", message, NOTE_S)
+
+    async def stream(
+        self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[StreamEvent]:
+        """Stream an answer, and keep its messages at the end."""
+        async for event in self._chat.stream(prompt, output_schema=output_schema):
+            if isinstance(event, Finished):
+                completion = event.completion
+                self.messages += [*as_messages(prompt), *_answered(completion)]
+                self.turn_ids += [completion.turn_id] if completion.turn_id else []
+            yield event
+
+
+def _answered(completion: Completion) -> list[Message]:
+    """Return an answer's messages, the last of them the model's. After structured output, claude sends no message."""
+    messages = list(completion.messages or (completion.message,))
+    if messages[-1].role != "assistant":
+        said = completion.text if completion.structured is None else to_json(completion.structured).decode()
+        messages.append(Message.assistant(said or "Done."))
+    return messages
 
 
 class Steps:
@@ -35,15 +129,10 @@ class Steps:
         if name in self._kept:
             return self._kept[name]
         value = await awaited(work(), f"step {name} of stage {self._started.stage}")
-        try:
-            result = as_json(value)
-        except ValueError as error:
-            raise usage_error(f"the result of step {name} is not JSON: {error}", "return JSON") from error
+        result = as_json(value, f"the result of step {name}")
         record = StepCompleted(
             at=now(),
-            round=self._started.round,
-            stage=self._started.stage,
-            attempt=self._started.attempt,
+            **self._started.place,
             step=name,
             result=result,
             messages=tuple(self._chat.take_new()) if self._chat else (),
@@ -125,15 +214,13 @@ class Stage:
 
     def to_json(self, value: Any) -> JsonValue:
         """Return a result for the record. Raises `UsageError` for a value without JSON form."""
-        try:
-            if self.result is None:
-                return as_json(value)
+        if self.result is not None:
             adapter: TypeAdapter[Any] = TypeAdapter(self.result)
-            return as_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
-        except ValueError as error:  # also pydantic's own
-            raise usage_error(
-                f"the result of stage {self.name} cannot be recorded: {error}", "return JSON, or name the type: result="
-            ) from error
+            try:
+                value = adapter.dump_python(adapter.validate_python(value), mode="json")
+            except ValueError as error:  # also pydantic's own
+                raise usage_error(f"the result of stage {self.name} is not of its type: {error}") from error
+        return as_json(value, f"the result of stage {self.name}", "return JSON, or name the type: result=")
 
     def from_json(self, value: JsonValue) -> Any:
         """Return a recorded result. Raises `UsageError` for a result of another type."""

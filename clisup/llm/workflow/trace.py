@@ -212,7 +212,7 @@ def now() -> str:
 
 
 class RunningWorkflow:
-    """RunningWorkflow workflow: its progress, in memory and in its trace. `resumed`: an earlier call began the workflow."""
+    """Running workflow: its progress, in memory and in its trace. `resumed`: an earlier call began the workflow."""
 
     def __init__(self, progress: Progress, trace: Trace | None, *, resumed: bool) -> None:
         self.progress, self._trace = progress, trace
@@ -224,10 +224,7 @@ class RunningWorkflow:
         cls, name: str, stages: Sequence[str], task: Any, path: str | os.PathLike[str] | None
     ) -> AsyncIterator[RunningWorkflow]:
         """Begin or continue a trace. Raises as `Trace.open`, and `UsageError` for the trace of another workflow."""
-        try:
-            given = as_json(task)
-        except ValueError as error:
-            raise usage_error(f"the task of {name} is not JSON: {error}") from error
+        given = as_json(task, f"the task of {name}", "give JSON")
         trace = None if path is None else await trio.to_thread.run_sync(Trace.open, path)
         try:
             progress = trace.progress() if trace else None
@@ -266,10 +263,9 @@ class RunningWorkflow:
         died = self.progress.running
         if died is not None:
             error = Failure(kind="crashed", message="the process ended during the stage")
-            where = {"round": died.round, "stage": died.stage, "attempt": died.attempt}
             told = [step.spent.spent() for step in self.progress.steps if step.attempt == died.attempt][-1:]
             spent = SpentRecord.of(sum(told, _UNKNOWN))
-            await self.append(StageFailed(at=now(), error=error, spent=spent, **where))
+            await self.append(StageFailed(at=now(), **died.place, error=error, spent=spent))
 
 
 async def _begin(name: str, stages: Sequence[str], task: JsonValue, trace: Trace | None) -> Progress:

@@ -14,7 +14,7 @@ import trio
 from clisup.client.aio import AsyncClient, open_client
 from clisup.llm.messages import ImageBlock, TextBlock
 from clisup.llm.serving import serving, to_wire
-from clisup.llm.tools.definitions import ToolOutput
+from clisup.llm.tools import ToolOutput
 from tests.e2e import scenarios as claude
 from tests.e2e.api.lab import API_KINDS, ApiLab
 from tests.e2e.codex import fake_api as codex

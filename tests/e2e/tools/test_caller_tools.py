@@ -16,7 +16,7 @@ from clisup.llm.messages import Message, ToolResultBlock
 from clisup.llm.models import Model, resolve
 from clisup.llm.sessions.caller_tools import PARKED
 from clisup.llm.sessions.opening import PLAIN_SYSTEM
-from clisup.llm.tools.definitions import ToolDefinition
+from clisup.llm.tools import ToolDefinition
 from tests.e2e.tools.stage import ADD, CLIS, LIMIT_S, Stage
 
 pytestmark = pytest.mark.e2e

@@ -6,30 +6,29 @@ from typing import Any
 
 import pytest
 
-from clisup.llm.json_text import MAX_STARTS, NoJSON, fences, find_json, json_values, strip_fences
+from clisup.llm.shapes import MAX_STARTS, fences, json_values
 
 
 @pytest.mark.parametrize(
     ("text", "inside"),
     [
-        ('```json\n{"a": 1}\n```', '{"a": 1}'),
-        ("\n```\nplain\n```\n", "plain"),
-        ("~~~text\nx\n~~~", "x"),
-        ("````md\n```py\nx\n```\n````", "```py\nx\n```"),
-        ("```json\n[1, 2", "[1, 2"),
-        ("no fence", "no fence"),
-        ("Here:\n```\nx\n```", "Here:\n```\nx\n```"),
-        ("```\na\n```\n```\nb\n```", "```\na\n```\n```\nb\n```"),
-        ("`x`", "`x`"),
+        ('```json\n{"a": 1}\n```', ['{"a": 1}']),
+        ("\n```\nplain\n```\n", ["plain"]),
+        ("~~~text\nx\n~~~", ["x"]),
+        ("````md\n```py\nx\n```\n````", ["```py\nx\n```"]),
+        ("```json\n[1, 2", ["[1, 2"]),
+        ("no fence", []),
+        ("Here:\n```\nx\n```", ["x"]),
+        ("```\na\n```\n```\nb\n```", ["a", "b"]),
+        ("`x`", []),
     ],
 )
-def test_fences_around_a_whole_text_are_stripped_and_no_others(text: str, inside: str) -> None:
-    assert strip_fences(text) == inside
+def test_fenced_blocks_are_found_and_nothing_else(text: str, inside: list[str]) -> None:
+    assert [body for _, body in fences(text)] == inside
 
 
 def test_fenced_blocks_are_told_with_their_language() -> None:
-    found = fences("a\n```JSON title\n{}\n```\nb\n```\nx\n```")
-    assert [(block.language, block.body) for block in found] == [("json", "{}"), ("", "x")]
+    assert list(fences("a\n```JSON title\n{}\n```\nb\n```\nx\n```")) == [("json", "{}"), ("", "x")]
 
 
 @pytest.mark.parametrize(
@@ -50,17 +49,12 @@ def test_fenced_blocks_are_told_with_their_language() -> None:
     ],
 )
 def test_the_value_that_is_meant_is_found(text: str, value: Any) -> None:
-    assert find_json(text) == value
-
-
-def test_a_kind_that_is_asked_for_is_looked_for() -> None:
-    assert find_json('[1, 2, 3, 4, 5, 6, 7] and {"a": 1}', dict) == {"a": 1}
+    assert next(json_values(text)) == value
 
 
 @pytest.mark.parametrize("text", ["", "no", "{x: 1}", "{'a': 1}", '{"a": NaN}', '{"a": ', "[" * 100_000])
 def test_what_is_no_json_is_none(text: str) -> None:
-    with pytest.raises(NoJSON, match="no JSON object"):
-        find_json(text, dict)
+    assert list(json_values(text)) == []
 
 
 def test_all_candidates_are_given_the_likeliest_first() -> None:
@@ -69,6 +63,5 @@ def test_all_candidates_are_given_the_likeliest_first() -> None:
 
 
 def test_a_text_of_brackets_is_looked_through_up_to_a_bound() -> None:
-    with pytest.raises(NoJSON):
-        find_json("{ " * MAX_STARTS + '{"a": 1}')
-    assert find_json("{ " * (MAX_STARTS - 1) + '{"a": 1}') == {"a": 1}
+    assert list(json_values("{ " * MAX_STARTS + '{"a": 1}')) == []
+    assert list(json_values("{ " * (MAX_STARTS - 1) + '{"a": 1}')) == [{"a": 1}]

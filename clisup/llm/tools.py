@@ -1,4 +1,4 @@
-"""`@tool`: a typed function becomes a `Tool` that a model can call.
+"""Tools that a model may call: definitions for the model, and `@tool`, which makes a `Tool` of a typed function.
 
 The model sees the function's name, docstring and annotations. pydantic makes the JSON Schema and checks each call. A function
 that is not async runs in a thread, so it may block.
@@ -10,9 +10,10 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import cleandoc
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
@@ -22,8 +23,130 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.shapes import problems_of, schema_of
-from clisup.llm.tools.definitions import ToolOutput
+from clisup.llm.shapes import JsonObject, problems_of, schema_of
+
+PARKED_S = 600.0
+"""Default seconds that a call of a `ToolDefinition` waits for its result."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class ToolOutput(NamedTuple):
+    """Answer of a tool."""
+
+    content: str | Sequence[TextBlock | ImageBlock]
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """Tool that this program runs. `@tool` makes one from a typed function. Any object with these members is a tool."""
+
+    @property
+    def name(self) -> str:
+        """Name: 1 to 64 of `a-zA-Z0-9_-`."""
+
+    @property
+    def description(self) -> str:
+        """Description, by which the model decides to call the tool."""
+
+    @property
+    def input_schema(self) -> JsonObject:
+        """JSON Schema of the input, of type object."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds that a call may take. None is the daemon's default."""
+
+    async def run(self, arguments: JsonObject) -> ToolOutput:
+        """Run the tool. Failures are `is_error` outputs for the model. Raises nothing but cancellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """Tool that the caller runs: a call ends the stream, and the next prompt brings the result.
+
+    A call waits `timeout_s` for its result, by default `PARKED_S`. Raises `UsageError` for a name or schema that no API takes.
+    """
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        problem, hint = "", ""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            problem, hint = "its name is not 1 to 64 of a-z, A-Z, 0-9, _ and -", "choose another name"
+        elif not isinstance(self.description, str):
+            problem, hint = "its description is not a text", 'write one, or ""'
+        elif not isinstance(self.input_schema, Mapping) or self.input_schema.get("type") != "object":
+            problem, hint = "its input_schema is not a JSON Schema of type object", 'give {"type": "object", ...}'
+        elif self.timeout_s is not None and not self.timeout_s > 0:
+            problem, hint = f"its timeout_s is {self.timeout_s}", f"give seconds, or None for {PARKED_S:g}"
+        if problem:
+            raise usage_error(f"the tool {self.name!r:.100} cannot be defined: {problem}", hint)
+
+    @property
+    def waits_s(self) -> float:
+        """Seconds that a call waits for its result."""
+        return PARKED_S if self.timeout_s is None else float(self.timeout_s)
+
+
+AnyTool = Tool | ToolDefinition | Mapping[str, Any]
+"""Values of `tools=`: tools that run here, definitions of the caller's tools, or such definitions as mappings."""
+
+
+def as_tools(tools: Sequence[AnyTool]) -> tuple[Tool | ToolDefinition, ...]:
+    """Return the tools, with each mapping as a `ToolDefinition`.
+
+    Raises `UsageError` for other values, most often a function without `@tool`.
+    """
+    if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
+        raise usage_error(f"tools= is a list of tools, unlike {tools!r:.100}", "give tools=[...]")
+    return tuple(_defined(tool) if isinstance(tool, Mapping) else _checked(tool) for tool in tools)
+
+
+def definitions_of(tools: Iterable[Tool | ToolDefinition]) -> tuple[ToolDefinition, ...]:
+    """Return the tools that the caller runs."""
+    return tuple(tool for tool in tools if isinstance(tool, ToolDefinition))
+
+
+def runnable_of(tools: Iterable[Tool | ToolDefinition]) -> tuple[Tool, ...]:
+    """Return the tools that run here."""
+    return tuple(tool for tool in tools if not isinstance(tool, ToolDefinition))
+
+
+def _checked(tool: Any) -> Tool | ToolDefinition:
+    if isinstance(tool, ToolDefinition):
+        return tool
+    if not all(hasattr(tool, name) for name in ("name", "description", "input_schema", "timeout_s", "run")):
+        called = getattr(tool, "__name__", repr(tool))
+        raise UsageError(
+            f"{called} is not a tool",
+            hint=f"decorate it with @tool, or give tool({called})",
+        )
+    found: Tool = tool
+    return found
+
+
+def _defined(given: Mapping[str, Any]) -> ToolDefinition:
+    """Make a definition of a mapping, with clisup's keys or OpenAI's `{"type": "function", "function": {...}}`."""
+    about = given
+    if given.get("type") == "function" and isinstance(given.get("function"), Mapping):
+        theirs = given["function"]
+        about = {"name": theirs.get("name"), "description": theirs.get("description") or ""}
+        about["input_schema"] = theirs.get("parameters") or {"type": "object", "properties": {}}
+    unknown = sorted(about.keys() - {"name", "description", "input_schema", "timeout_s"})
+    if unknown or "name" not in about or "input_schema" not in about:
+        why = f"it has the unknown key {unknown[0]!r}" if unknown else "name or input_schema is missing"
+        raise usage_error(
+            f"the mapping {dict(given)!r:.100} defines no tool: {why}",
+            "give name, description, input_schema and timeout_s, or OpenAI's form with type and function",
+        )
+    return ToolDefinition(
+        about["name"], about.get("description") or "", about["input_schema"], timeout_s=about.get("timeout_s")
+    )
+
 
 _SECTION = re.compile(
     r"(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?):\s*$"
@@ -77,7 +200,6 @@ def read_docstring(docstring: str | None) -> FunctionDoc:
 MAX_OUTPUT_CHARS = 400_000
 """Longest text of an answer, about 100,000 tokens. Most CLIs take less. A longer text is cut, with a note to the model."""
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFUSED = {
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments (*{})",
     inspect.Parameter.VAR_KEYWORD: "takes any names (**{})",
@@ -112,7 +234,7 @@ class FunctionTool(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.name, self.description, self.timeout_s = name, description, timeout_s
-        self.input_schema: dict[str, Any] = schema_of(arguments)
+        self.input_schema: JsonObject = schema_of(arguments)
         self._call: Callable[..., Any] = function
         self._arguments = arguments
 
@@ -124,7 +246,7 @@ class FunctionTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         """Check the arguments, run the function, and return its value in a form for the model.
 
         Raises nothing but cancellation. A cancelled function that is not async runs to its end in its thread, without effect on
