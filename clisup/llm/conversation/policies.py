@@ -10,6 +10,7 @@ leaves out prompts of the user: whole turns, the oldest first and never the last
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
@@ -35,7 +36,14 @@ class Policy(Protocol):
         """Return the edited turns, or the same turns. The method may be async."""
 
 
-class DropCompletedToolCalls(NamedOptions):
+class _Policy(NamedOptions, ABC):
+    """Base of the policies here, so that a list of several of them is typed as a list of policies."""
+
+    @abstractmethod
+    def edit(self, turns: tuple[Turn, ...], *, beside: int = 0) -> tuple[Turn, ...] | Awaitable[tuple[Turn, ...]]: ...
+
+
+class DropCompletedToolCalls(_Policy):
     """Leave out tool calls of older turns, with their results. Later text has their important parts.
 
     Calls of the last `keep_turns` turns, calls of tools in `exclude`, and failed calls stay (see `CompressFailedPlans`). With
@@ -58,7 +66,7 @@ class DropCompletedToolCalls(NamedOptions):
         return call.model_copy(update={"include_in_context": False})
 
 
-class CompressFailedPlans(NamedOptions):
+class CompressFailedPlans(_Policy):
     """Shorten failures to a line.
 
     A failed call becomes the first line of its error, at most `max_chars`. A failed or interrupted turn becomes its end, its calls
@@ -93,7 +101,7 @@ class CompressFailedPlans(NamedOptions):
         return call.model_copy(update={"summary": f"Failed: {_cut(line.strip(), self.max_chars)}"})
 
 
-class SummarizeSubAgentChatter(NamedOptions):
+class SummarizeSubAgentChatter(_Policy):
     """Shorten reports of sub-agents in older turns, each by its own `AgentPolicy` or by `default`.
 
     Sub-agents of sub-agents come first, so that a transcript has their shortened reports.
@@ -123,7 +131,7 @@ class SummarizeSubAgentChatter(NamedOptions):
         return call
 
 
-class TokenBudget(NamedOptions):
+class TokenBudget(_Policy):
     """Keep the context under `limit` estimated tokens, with `beside`. Beyond the limit, reduce it to the share `down_to`.
 
     Calls with results and reports of sub-agents go first, then the model's text of a turn beyond `max_chars`, then whole turns, in
