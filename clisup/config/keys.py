@@ -15,21 +15,6 @@ from pydantic import BaseModel, SecretStr
 
 from clisup.config.model import Config
 
-__all__ = [
-    "EFFECTS",
-    "KEYS",
-    "SECRET",
-    "Change",
-    "ConfigKey",
-    "Effect",
-    "changes",
-    "flat",
-    "kept_back",
-    "key_of",
-    "parts_of",
-    "quoted",
-]
-
 Effect = Literal["at_once", "next_turn", "next_connection", "start"]
 
 EFFECTS: dict[Effect, str] = {

@@ -15,31 +15,6 @@ from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 from clisup.policy.prices import Price
 
-__all__ = [
-    "API_KEYS",
-    "API_KINDS",
-    "NO_API",
-    "PRESETS",
-    "ApiSettings",
-    "ApprovalsConfig",
-    "BackendConfig",
-    "Config",
-    "DaemonConfig",
-    "Dialect",
-    "LimitsConfig",
-    "LiveConfig",
-    "Preset",
-    "Problem",
-    "RetentionConfig",
-    "TimeoutsConfig",
-    "TracingConfig",
-    "parse_config",
-    "problems_of",
-    "refusal",
-    "with_env",
-]
-
-
 Dialect = Literal["", "chat", "responses"]
 API_KINDS = ("anthropic-api", "openai-api")
 API_KEYS = ("base_url", "key_env", "dialect", "max_tokens", "thinking", "effort")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import tomllib
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Origin", "Path", "lines_of"]
-
 Path = tuple[str | int, ...]
 """Path of a key in a parsed TOML document. A number is the place in a list of tables."""
 

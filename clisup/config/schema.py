@@ -11,8 +11,6 @@ from typing import Any
 from clisup.config.keys import EFFECTS, KEYS
 from clisup.config.model import Config
 
-__all__ = ["DRAFT", "config_schema"]
-
 DRAFT = "http://json-schema.org/draft-04/schema#"
 _LEFT_OUT = ("title", "$defs", "format", "writeOnly")
 _TABLES = {

@@ -15,8 +15,6 @@ from clisup.model.sessions.budget import Budget
 from clisup.policy.approval_rules import ApprovalRule
 from clisup.policy.watchdog import TurnTimeouts
 
-__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
-
 SPEC_VERSION = 1
 _NOT_KEPT: set[str] = set()
 

@@ -25,16 +25,6 @@ from clisup.policy import prices
 from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 from clisup.policy.prices import Price
 
-__all__ = [
-    "MAX_CONFIG_BYTES",
-    "PRICE_LIST",
-    "ConfigFile",
-    "built_in_prices",
-    "read_config",
-    "read_credentials",
-    "with_credentials",
-]
-
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 """Limit of the file's size. A thousand backends with every key take a quarter of it."""
 

@@ -28,19 +28,6 @@ from clisup.ops.log_record import LogRate, cleaned, traceback_text
 from clisup.policy.secrets.plain_text import plain
 from clisup.policy.secrets.redact import Redactor, redacted
 
-__all__ = [
-    "LINE_PAUSE_S",
-    "LOG",
-    "MAX_LINES",
-    "MAX_LINES_BYTES",
-    "Log",
-    "LogForm",
-    "LogOutput",
-    "Sender",
-    "StderrSender",
-    "configure_logging",
-]
-
 LINE_PAUSE_S = 0.1
 """Total seconds that a half-written line may wait for its reader. The rest of the line is then dropped."""
 _PIECE = 4096  # PIPE_BUF: bytes that a ready pipe takes without waiting

@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from clisup.model.events import EventBase
 
-__all__ = ["Envelopes", "encode_event", "writable"]
-
 _encode = msgspec.json.Encoder().encode
 _DEEPEST = 100  # a reader of JSON takes about 1,000 levels
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["PLACE_CHARS", "REASON_CHARS", "wrong_field"]
-
 PLACE_CHARS = 128
 REASON_CHARS = 200
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-__all__ = ["WireStruct", "kept"]
-
 
 class WireStruct(Struct, frozen=True, omit_defaults=True):
     """Immutable record. A null field is left out of the JSON.

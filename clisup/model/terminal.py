@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, SessionInit, TurnError
 from clisup.model.usage import Usage
 
-__all__ = ["Terminal", "begins_turn", "sum_of"]
-
 
 class Terminal(Struct, frozen=True):
     """Last report of the CLI on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["rfc3339"]
-
 
 def rfc3339(seconds: float | None, *, timespec: str = "auto") -> str | None:
     """Return seconds since the epoch as RFC 3339 in UTC. Return None for None, or for a time outside the calendar."""

@@ -7,8 +7,6 @@ from typing import Literal
 
 from clisup.model.structs import WireStruct, kept
 
-__all__ = ["COUNTS", "NO_USAGE", "UNKNOWN_USAGE", "Usage", "UsageSource", "whole_usd"]
-
 UsageSource = Literal["reported", "estimated", "unknown"]
 
 COUNTS = (

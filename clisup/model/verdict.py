@@ -18,8 +18,6 @@ from clisup.model.events import TurnCompleted, TurnError, TurnErrorKind, TurnOut
 from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
 
-__all__ = ["ExitRecord", "because", "conclude", "ended_by"]
-
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
 _TIMEOUTS: dict[str, tuple[TurnErrorKind, str]] = {

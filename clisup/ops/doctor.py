@@ -17,18 +17,6 @@ from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
 from clisup.policy.versions import version_key
 
-__all__ = [
-    "BACKEND_CHECKS",
-    "MACHINE_CHECKS",
-    "BackendFacts",
-    "DirectoryFacts",
-    "Finding",
-    "MachineFacts",
-    "ServiceFacts",
-    "check_backend",
-    "check_machine",
-]
-
 Status = Literal["ok", "warn", "fail"]
 
 

@@ -21,24 +21,6 @@ from msgspec.structs import asdict
 from clisup.model.events import EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
 
-__all__ = [
-    "MAX_CHECKS",
-    "OVERLAP",
-    "DriftBook",
-    "DriftEntry",
-    "FrameSample",
-    "KnownFields",
-    "NameCheck",
-    "NameDrift",
-    "Scan",
-    "compare",
-    "field_names",
-    "frame_name",
-    "looks_secret",
-    "remember",
-    "restored",
-]
-
 MAX_VERSIONS = 32
 """Limit of remembered versions of CLIs. The version that was last seen longest ago goes first."""
 MAX_NAMES = 64

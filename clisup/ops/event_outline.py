@@ -14,8 +14,6 @@ from msgspec.structs import fields
 from clisup.model.events import EVENT_CLASSES, TurnError, TurnErrorKind
 from clisup.model.usage import Usage, UsageSource
 
-__all__ = ["outline"]
-
 _ENVELOPE = ("session_id", "seq", "ts", "turn_id", "source", "type")
 _WORDS = {  # words of open lists: clisup's own, or those of the CLI's protocol
     "notice": ("code",),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMON_FIELDS", "LOG_EVENTS", "MESSAGE_IDS", "LogEvent"]
-
 COMMON_FIELDS = ("session", "turn", "run", "backend")
 """Fields that name the subject of a line. They are the same in each line, so that `journalctl CLISUP_SESSION=...` finds
 all lines."""

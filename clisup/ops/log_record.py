@@ -15,8 +15,6 @@ from typing import Any
 
 from clisup.errors import ClisupError
 
-__all__ = ["BURST", "MAX_FIELD", "MAX_FRAMES", "MAX_TRACEBACK", "RATE", "LogRate", "cleaned", "traceback_text"]
-
 MAX_FIELD = 4096
 """Limit of a field's text, in characters."""
 MAX_TRACEBACK = 16_384

@@ -13,8 +13,6 @@ from typing import Any
 
 from clisup.model.prompts.structured import schema_text
 
-__all__ = ["differences", "digest", "fingerprint"]
-
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE")
 _WORDS = {
     "command": "the command or its version",

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "OwnTimes", "ToolAnswer", "ToolLimits", "refused"]
-
 MAX_OPEN_CALLS = 64
 """Limit of open calls of one session. Further calls get an error."""
 

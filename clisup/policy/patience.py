@@ -11,8 +11,6 @@ from msgspec.structs import replace
 
 from clisup.model.events import BackendRetry, TurnError
 
-__all__ = ["Patience", "out_of_patience"]
-
 _HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry changes these errors
 
 

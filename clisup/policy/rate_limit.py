@@ -16,8 +16,6 @@ from pydantic import BaseModel, ConfigDict
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
 from clisup.model.times import rfc3339
 
-__all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso", "with_wait"]
-
 SAME_S = 60.0
 """Seconds in which a repeated report of the same limit is no news. A hold lasts for hours."""
 LimitState = Literal["unknown", "ok", "warned", "limited"]

@@ -14,8 +14,6 @@ from clisup.model.events import Block, EventBase, Unparsed
 from clisup.model.lines.cuts import NO_CUTS, Cuts, LongText
 from clisup.model.lines.framing import Line
 
-__all__ = ["Blob", "is_over", "raw_name", "spill"]
-
 _HEAD = 4096  # characters of a spilled payload that stay in its event
 _Updates = dict[str, Any]
 

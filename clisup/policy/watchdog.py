@@ -25,22 +25,6 @@ from clisup.model.events import (
     TurnError,
 )
 
-__all__ = [
-    "LATE_TICK_S",
-    "PHASE_LIFE",
-    "PHASE_LIMITS",
-    "Ladder",
-    "LadderKind",
-    "Phase",
-    "PhaseTracker",
-    "TurnTimeouts",
-    "Verdict",
-    "Watchdog",
-    "is_polite",
-    "ladder_for",
-    "only_heartbeats",
-]
-
 Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
 
 LATE_TICK_S = 1.0

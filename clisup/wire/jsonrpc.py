@@ -20,20 +20,6 @@ import msgspec
 from clisup.errors import ClisupError, UsageError
 from clisup.model.lines.json_values import has_more_values, is_deeper
 
-__all__ = [
-    "DEFAULT_MAX_FRAME",
-    "DEFAULT_MAX_VALUES",
-    "ClientAnswer",
-    "FrameReader",
-    "FrameRefusal",
-    "Request",
-    "encode_error",
-    "encode_notification",
-    "encode_notifications",
-    "encode_request",
-    "encode_result",
-]
-
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 DEFAULT_MAX_VALUES = 100_000
 """JSON values in one frame. Reading so many takes about ten milliseconds, and other clients wait meanwhile."""

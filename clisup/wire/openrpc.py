@@ -22,8 +22,6 @@ from clisup.wire.schemas import BY_HAND, GapParams, JsonSchema, WantedSchema, sc
 if TYPE_CHECKING:
     from clisup.wire.methods import Method
 
-__all__ = ["document", "errors_of", "models_of"]
-
 OPENRPC = "1.3.2"
 META_SCHEMA = "https://meta.open-rpc.org/"
 REF = "#/components/schemas/{model}"

@@ -18,8 +18,6 @@ from clisup.model.events import EVENT_CLASSES, EventBase
 from clisup.wire import results
 from clisup.wire.status import StatusResult
 
-__all__ = ["BY_HAND", "JsonSchema", "events_schema", "schemas_of", "status_schema"]
-
 JsonSchema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

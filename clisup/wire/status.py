@@ -14,19 +14,6 @@ from pydantic import Field
 from clisup.model.events import TurnOutcome
 from clisup.wire.results import BackendInfo, Result, SessionSummary
 
-__all__ = [
-    "STATUS_SCHEMA",
-    "AccountRow",
-    "BackendRow",
-    "ClientRow",
-    "DaemonInfo",
-    "DriftCounts",
-    "SessionRow",
-    "StatusResult",
-    "StorageStatus",
-    "Totals",
-]
-
 STATUS_SCHEMA = 1
 
 

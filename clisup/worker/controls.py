@@ -11,8 +11,6 @@ from clisup.worker.prompts import Prompt, WorkerQueue
 from clisup.worker.tools.permissions import MODES
 from clisup.worker.turn import TurnContext
 
-__all__ = ["carry_out"]
-
 
 class Controlled(Protocol):
     """Process that control requests change."""

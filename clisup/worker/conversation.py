@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["add_message", "messages_of", "request_messages"]
-
 Message = dict[str, Any]
 _LOST = "No result: the process ended while the tool ran, and the outcome of the call is unknown."
 

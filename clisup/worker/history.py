@@ -10,8 +10,6 @@ from typing import Any
 from clisup.stream_json.transcript import Transcript, new_id, open_transcript
 from clisup.worker.conversation import add_message, messages_of
 
-__all__ = ["MessageHistory", "home", "open_history"]
-
 
 class MessageHistory:
     """Messages of one session. The history writes each message to the transcript at once, an answer when it is complete."""

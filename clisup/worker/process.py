@@ -19,8 +19,6 @@ from clisup.worker.turn import TurnContext, WorkerTurn
 from clisup.worker.turn_usage import TurnUsage
 from clisup.worker.turn_writer import TurnWriter
 
-__all__ = ["KEEP_ALIVE_S", "MAX_LINE", "WorkerProcess"]
-
 MAX_LINE = 64 * 1024 * 1024
 """Longest line on stdin, in bytes."""
 

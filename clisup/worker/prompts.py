@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadInput", "Prompt", "WorkerQueue", "read_line", "read_prompt"]
-
 _ORDER = {"now": 0, "next": 1, "later": 2}
 
 

@@ -23,8 +23,6 @@ from clisup.worker.tools.mcp_servers import McpServers
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
 
-__all__ = ["MAX_BROKEN", "TurnContext", "WorkerTurn"]
-
 MAX_BROKEN = 3
 """Allowed number of answers in a row with invalid arguments of calls."""
 

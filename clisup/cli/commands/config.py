@@ -16,7 +16,8 @@ from clisup.config.keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
-    from clisup.daemon.ops.config_view import Flags, Shown, Value
+    from clisup.daemon.ops.config_view import Shown, Value
+    from clisup.daemon.start import Flags
 
 __all__ = ["config"]
 
@@ -208,6 +209,6 @@ def schema() -> int:
 
 
 def _flags(config: str | None, socket: str | None = None, state_dir: str | None = None) -> Flags:
-    from clisup.daemon.ops.config_view import Flags
+    from clisup.daemon.start import Flags
 
     return Flags(config=config, socket=socket, state_dir=state_dir)

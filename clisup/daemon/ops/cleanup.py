@@ -24,8 +24,6 @@ from clisup.store.stored_sizes import look_at
 from clisup.wire.params import GcParams
 from clisup.wire.results import GcFailure, GcItem, GcResult
 
-__all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
-
 MAX_ITEMS = 10_000
 """Limit of items that one call removes. The result has the number of further items."""
 

@@ -28,8 +28,6 @@ from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import look_at
 from clisup.wire.params import GcParams
 
-__all__ = ["clean_up_offline"]
-
 
 def clean_up_offline(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
     """Remove garbage and return the answer of `daemon/gc`.

@@ -21,8 +21,6 @@ from clisup.host.process.carrying import taken_environment
 from clisup.locations import SOCKET_PATH_LIMIT
 from clisup.policy.secrets.redact import Redactor
 
-__all__ = ["Checked", "Flags", "Shown", "Value", "check_configuration", "show_configuration"]
-
 _TOML_LINE = re.compile(r"\(at line (\d+)")
 
 

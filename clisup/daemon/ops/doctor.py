@@ -24,8 +24,6 @@ from clisup.ops.doctor import BackendFacts, DirectoryFacts, Finding, MachineFact
 from clisup.ops.drift import DriftEntry
 from clisup.store.drift_store import last_check
 
-__all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
-
 LOOK_LIMIT_S = 5.0
 """Time limit for one directory: a file system without its server never answers."""
 

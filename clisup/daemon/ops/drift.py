@@ -14,8 +14,6 @@ from clisup.host import clock
 from clisup.ops.drift import DriftEntry, FrameSample
 from clisup.store.drift_store import known_fields, load_drift, save_drift
 
-__all__ = ["Drift"]
-
 FIRST_RUNS, EVERY = 16, 8
 """Compare the fields of the first runs of a version, then of every eighth run: a comparison costs a tenth of a short turn."""
 _log = structlog.get_logger()

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from clisup.daemon.ops.drift import Drift
     from clisup.daemon.sessions.session import Session
 
-__all__ = ["CONTENT_TYPES", "exposition_of"]
-
 CONTENT_TYPES: dict[MetricsFormat, str] = {
     "prometheus": exposition.CONTENT_TYPE_PLAIN_0_0_4,
     "openmetrics": openmetrics.CONTENT_TYPE_LATEST,

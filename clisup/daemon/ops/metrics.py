@@ -35,8 +35,6 @@ from clisup.model.events import (
 )
 from clisup.policy.watchdog import Phase
 
-__all__ = ["COUNTED", "METRICS", "OTHER", "Histogram", "Meter", "Metric", "Metrics", "among", "unit_of", "watch_lag"]
-
 OTHER = "other"
 LOOK_EVERY_S = 1.0
 MAX_BACKENDS = 64

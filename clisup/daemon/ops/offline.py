@@ -22,8 +22,6 @@ from clisup.host.process.program_files import program_files, read_pieces
 from clisup.ops.drift import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
 from clisup.store.drift_store import load_checks, load_drift, save_checks
 
-__all__ = ["Flags", "examine", "find_name_drift"]
-
 Progress = Callable[[int, int], None]
 """Called with the bytes read and the bytes to read."""
 

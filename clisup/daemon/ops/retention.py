@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager
     from clisup.daemon.sessions.session import Session
 
-__all__ = ["Retention", "due_of", "parts_of", "remove_files"]
-
 LOOKED_AT_ONCE = 32  # sessions for one thread: starting a thread takes longer than one look
 _log = structlog.get_logger()
 

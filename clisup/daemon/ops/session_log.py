@@ -17,8 +17,6 @@ from clisup.daemon.sessions.recorder import Item, Recorder
 from clisup.host.log import LOG
 from clisup.model import events as ev
 
-__all__ = ["NOTICES", "TOLD", "SessionLog"]
-
 Level = Literal["debug", "info", "warning", "error"]
 Line = tuple[Level, str, dict[str, Any]]
 _WORD = re.compile(r"[a-z_]{1,64}")

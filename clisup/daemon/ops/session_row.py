@@ -11,8 +11,6 @@ from clisup.config.session_spec import SessionSpec
 from clisup.host import clock
 from clisup.model.sessions.ledger import Ledger
 
-__all__ = ["ProcessState", "session_row"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:

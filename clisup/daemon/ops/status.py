@@ -11,8 +11,6 @@ import trio
 from clisup.daemon.ops.session_row import ProcessState, session_row
 from clisup.daemon.sessions.session import Session
 
-__all__ = ["summaries_of", "summary_of"]
-
 AT_ONCE = 100
 """Summaries in one step, which takes some milliseconds."""
 

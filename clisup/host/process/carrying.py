@@ -14,19 +14,6 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
-__all__ = [
-    "CarriedEnvironment",
-    "can_carry",
-    "carried_file",
-    "carry_environment_over",
-    "clean_environment",
-    "execute_anew",
-    "first_limit",
-    "taken",
-    "taken_descriptors",
-    "taken_environment",
-]
-
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
 _LIMIT = "CLISUP_FIRST_LIMIT"

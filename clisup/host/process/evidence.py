@@ -17,8 +17,6 @@ from clisup.host.sockets.peers import parent_of
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start
 
-__all__ = ["Evidence", "Work", "below", "look", "tree_memory"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that wakes to poll shows no work

@@ -17,8 +17,6 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 
-__all__ = ["CommandOutput", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
-
 PROBE_LIMIT_S = (
     30.0  # gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few on a machine at load 10
 )

@@ -22,18 +22,6 @@ import trio
 import clisup.keeper
 from clisup.errors import WorldError
 
-__all__ = [
-    "KEEPER_FILE",
-    "KEEPER_PROTO",
-    "ForkedKeeper",
-    "KeeperConnection",
-    "KeeperPipes",
-    "KeeperProcess",
-    "KeeperZygote",
-    "start_keeper",
-    "wait_for_exit",
-]
-
 KEEPER_FILE = str(Path(clisup.keeper.__file__).with_name("__main__.py"))
 KEEPER_PROTO = 1
 GREW_WINDOW = 64

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from clisup.policy.cli_files import Presence, PresenceRules
 
-__all__ = ["OwnProcesses", "Question", "find_writers"]
-
 FILES_LIMIT = 4096
 FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024

@@ -13,8 +13,6 @@ import structlog
 
 from clisup.policy.cli_files import StaleLock
 
-__all__ = ["remove_stale_locks"]
-
 _log = structlog.get_logger()
 
 

@@ -16,8 +16,6 @@ import trio
 
 from clisup.host.process import cgroups
 
-__all__ = ["KILL_LIMIT_S", "KILL_PAUSE_S", "marked_processes", "marked_runs", "name_of", "run_of", "sweep"]
-
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
 EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks

@@ -12,8 +12,6 @@ import trio
 
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
 
-__all__ = ["TrialRefusal", "refusal", "try_start"]
-
 TRIAL_LIMIT_S = 30.0
 _WORDS = 2000  # limit of characters kept from the output
 

@@ -18,17 +18,6 @@ from clisup.host.safe_paths import make_safe_dir
 from clisup.host.sockets.peers import is_gone, peer_of
 from clisup.locations import SOCKET_PATH_LIMIT
 
-__all__ = [
-    "ACTIVATED",
-    "BACKLOG",
-    "activated_descriptors",
-    "activated_path",
-    "bind_listener",
-    "claim_socket",
-    "take_lock",
-    "without_activation",
-]
-
 BACKLOG = 1024  # a restart in place takes a second or two, and new clients then wait here
 
 

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from clisup.host.process.carrying import first_limit
 
-__all__ = ["Peer", "comes_from", "is_gone", "is_marked", "own_uids", "parent_of", "peer_of"]
-
 MAX_DEPTH = 1000
 """Limit of parents to look at. A deeper process counts as started by a keeper: no honest client is nested so deep."""
 WALKS = 5  # up a process tree that changes meanwhile

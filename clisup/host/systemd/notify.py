@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from clisup.host import clock
 
-__all__ = ["Notifier", "notify_message"]
-
 MICROSECONDS = 1_000_000
 STATUS_LIMIT = 200  # characters: `systemctl status` shows one line
 

@@ -19,8 +19,6 @@ import trio
 
 from clisup.ops.doctor import ServiceFacts
 
-__all__ = ["Unit", "job_of", "properties_of", "restart_job", "service_facts", "unit_of"]
-
 ASK_LIMIT_S = 2.0  # for a busy manager: no answer in time counts as a stop
 _USER_MANAGER = re.compile(r"user@[0-9]+\.service")
 _PASSED = ("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS")

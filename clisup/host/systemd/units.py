@@ -18,20 +18,6 @@ from typing import Literal
 from clisup.errors import ConfigurationError, WorldError
 from clisup.locations import config_home
 
-__all__ = [
-    "SYSTEM_UNITS",
-    "ServiceManager",
-    "Standing",
-    "read_unit",
-    "remove_unit",
-    "shipped_unit",
-    "standing_of",
-    "unit_text",
-    "unit_word",
-    "user_units",
-    "write_unit",
-]
-
 Standing = Literal["new", "same", "older", "edited"]
 """State of an existing unit file: none, identical, written by an earlier install, or edited by a user."""
 

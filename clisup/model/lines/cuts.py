@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["CLOSE", "NO_CUTS", "OPEN", "Cuts", "LongText", "Middle", "is_marked", "marks_in"]
-
 OPEN, CLOSE = "\ufdd0", "\ufdd1"  # noncharacters, reserved for use inside of programs
 # A mark holds the line's offset and a number, so no text of another line holds the same mark.
 _MARK = re.compile(f"{OPEN}[0-9]+-[0-9]+{CLOSE}")

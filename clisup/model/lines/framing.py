@@ -16,8 +16,6 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from clisup.model.lines.cuts import Cuts
 
-__all__ = ["DEFAULT_LINE_LIMIT", "Line", "LineFramer"]
-
 DEFAULT_LINE_LIMIT = 64 * 1024 * 1024
 _HEAD = 512  # bytes of an oversize line that stay in memory, for its excerpt
 _MAX_FRAGMENTS = 1024  # otherwise a writer of single bytes would cost a Python object for each byte

@@ -22,8 +22,6 @@ from clisup.model.lines.cuts import CLOSE, OPEN, Cuts, Middle, is_marked, marks_
 from clisup.model.lines.framing import Line
 from clisup.model.lines.json_values import has_more_values
 
-__all__ = ["LONG_LINE", "PassesOn", "Path", "shorten"]
-
 LONG_LINE = 256 * 1024
 """Bytes. Shorter lines are decoded in one piece, which takes about a millisecond."""
 SLICE = 32 * 1024

@@ -8,19 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-__all__ = [
-    "MEDIA_TYPES",
-    "Content",
-    "Image",
-    "MediaType",
-    "cached_parts",
-    "content_of",
-    "image_of",
-    "media_type_of",
-    "stored",
-    "text_of",
-]
-
 MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 MEDIA_TYPES: tuple[MediaType, ...] = get_args(MediaType)
 _MAGIC: tuple[tuple[bytes, MediaType], ...] = (

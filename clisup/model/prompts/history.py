@@ -14,23 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 from clisup.model.prompts.content import MediaType, image_of
 
-__all__ = [
-    "MAX_MESSAGES",
-    "History",
-    "HistoryBlock",
-    "HistoryImage",
-    "HistoryMessage",
-    "HistoryText",
-    "HistoryThinking",
-    "HistoryToolResult",
-    "HistoryToolUse",
-    "blocks_of",
-    "check_history",
-    "is_blank",
-    "open_calls",
-    "sendable",
-]
-
 MAX_MESSAGES = 20_000
 
 

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["SamplingParams"]
-
 
 class SamplingParams(BaseModel):
     """Sampling of one answer. `max_tokens` limits its length, `stop` ends it, and `seed` repeats it as far as the API can."""

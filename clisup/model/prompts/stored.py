@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Required, TypedDict
 
-__all__ = ["StoredPrompt"]
-
 
 class StoredPrompt(TypedDict, total=False):
     """A stored prompt. Prompts of an earlier release have fewer keys."""

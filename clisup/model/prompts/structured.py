@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-__all__ = ["MAX_SCHEMA_BYTES", "OutputSchema", "object_in", "schema_text"]
-
 MAX_SCHEMA_BYTES = 96 * 1024  # as `schema_text` writes it: one word of a command line holds 128 KiB
 
 

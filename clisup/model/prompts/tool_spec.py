@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["BRIDGE_SERVER", "MAX_TOOLS", "MAX_TOOLS_BYTES", "ToolSpec", "Tools"]
-
 BRIDGE_SERVER = "clisup"
 """Name of clisup's MCP server: claude calls a client's tool `mcp__clisup__<name>`."""
 

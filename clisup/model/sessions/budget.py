@@ -17,20 +17,6 @@ from clisup.model.usage import Usage
 if TYPE_CHECKING:
     from clisup.model.sessions.ledger import Ledger
 
-__all__ = [
-    "ENDING",
-    "LIMITS",
-    "Breach",
-    "Budget",
-    "Limit",
-    "Used",
-    "breach_of",
-    "describe_budget",
-    "error_of",
-    "limits_of",
-    "used_of",
-]  # fmt: skip
-
 Limit = Literal["usd", "tokens", "turns", "wall_s"]
 LIMITS: tuple[Limit, ...] = ("usd", "tokens", "turns", "wall_s")
 ENDING: tuple[Limit, ...] = ("usd", "tokens", "wall_s")

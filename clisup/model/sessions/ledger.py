@@ -27,8 +27,6 @@ from clisup.model.sessions.turn_state import (
 )
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
-__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "TurnRecord", "turn_duration"]
-
 DEFAULT_KEYS = 1000
 KEPT_ANSWERS = 100  # resolved approvals that stay known
 KEPT_RESULTS = 100  # ended turns without a key that stay known

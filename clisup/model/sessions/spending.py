@@ -14,8 +14,6 @@ from msgspec import Struct, field
 
 from clisup.model.usage import COUNTS, Usage
 
-__all__ = ["MODELS_A_TURN", "SPENDING", "Spending"]
-
 SPENDING = frozenset({"message_start", "message_stop", "usage"})
 """Types of events that report usage."""
 

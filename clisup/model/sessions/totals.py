@@ -10,8 +10,6 @@ from msgspec.structs import asdict
 from clisup.model.sessions.ledger import Ledger
 from clisup.model.usage import Usage
 
-__all__ = ["totals_of"]
-
 _OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
 
 

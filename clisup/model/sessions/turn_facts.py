@@ -9,8 +9,6 @@ from typing import Any
 from clisup.model.journal import Record
 from clisup.model.sessions.ledger import Ledger
 
-__all__ = ["TurnBook", "TurnFacts"]
-
 
 @dataclass(slots=True)
 class TurnFacts:

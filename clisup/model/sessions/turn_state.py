@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Required, TypedDict
 
-__all__ = ["ApprovalEntry", "Intent", "Resolution", "SentMessage", "SpoolPlace", "Steer", "TurnEnding", "TurnState"]
-
 
 class SpoolPlace(TypedDict):
     """Position in both spools of a run, in bytes."""

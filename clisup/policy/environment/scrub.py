@@ -22,20 +22,6 @@ from msgspec import Struct
 
 from clisup.errors import ClisupError, ConfigurationError, UsageError
 
-__all__ = [
-    "MARKER_PREFIX",
-    "EnvReport",
-    "Pair",
-    "Rule",
-    "RuleKind",
-    "RuleSet",
-    "ScrubList",
-    "Stamp",
-    "build_environment",
-    "check_configuration",
-    "held_back",
-]
-
 RuleKind = Literal["allow", "scrub", "deny"]
 Named = tuple[tuple[str, str], ...]
 

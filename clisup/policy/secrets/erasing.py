@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from clisup.model.lines.literals import Literal, Path, is_json, literals
 from clisup.policy.secrets.redact import MASK, Redactor, Span
 
-__all__ = ["Erased", "Eraser", "machine_names"]
-
 _NO_TEXT = re.compile(r"(?:id|type|role|status|version|timestamp|method|model|name|kind)\Z", re.IGNORECASE)
 _ID = re.compile(r"(?<!uu)id\Z", re.IGNORECASE)
 _COMMON_USERS = frozenset(("root", "user", "admin", "daemon", "nobody", "debian", "ubuntu", "test", "claude", "codex"))

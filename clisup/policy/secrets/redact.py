@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "secret_arguments", "spellings", "united"]
-
 MIN_LENGTH = 8
 """Shortest secret that is redacted. A shorter "secret" would blank out ordinary words."""
 

@@ -11,8 +11,6 @@ from clisup.worker.apis.events import Event, StreamError
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
 
-__all__ = ["ANTHROPIC", "MAX_MARKS", "MAX_TOKENS", "AnthropicApi", "request_fields"]
-
 ANTHROPIC = "https://api.anthropic.com"
 MAX_TOKENS = 32_000
 """Default limit of an answer. The API requires a limit; claude 2.1.330 sends the same."""

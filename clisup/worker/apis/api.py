@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from clisup.worker.apis.events import Event, StreamError
 from clisup.worker.apis.failures import Endpoint, RequestFailure, of_connection, of_response, of_stream
 
-__all__ = ["Api", "ApiRequest", "MissingLibrary", "client_options", "failure_of", "load", "stream_items"]
-
 CONNECT_S = 30.0
 """Timeout of a connection attempt in seconds. A silent API has no timeout here: the daemon's watchdog handles silence."""
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["AnswerBuilder", "ApiMessage", "Event", "StreamError", "shape_errors", "usage_of"]
-
 Event = dict[str, Any]
 _DELTAS = {
     "text": "text_delta",

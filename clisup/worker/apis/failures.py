@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from clisup.worker.apis.events import StreamError
 
-__all__ = ["MAX_WAIT_S", "Endpoint", "RequestFailure", "of_connection", "of_response", "of_stream", "retry_after"]
-
 MAX_WAIT_S = 60.0
 """Longest delay, in seconds, that the API may ask for before a retry. After a longer one the turn fails."""
 

@@ -14,8 +14,6 @@ from clisup.worker.apis.requests import chat_messages, chat_tools, responses_inp
 from clisup.worker.apis.responses_stream import ResponsesStream
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, is_strict, schema_tool
 
-__all__ = ["OPENAI", "ChatApi", "ResponsesApi", "chat_fields", "responses_fields"]
-
 OPENAI = "https://api.openai.com/v1"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from clisup.worker.apis.chat_stream import reasoning_field
 from clisup.worker.apis.responses_stream import reasoning_item
 
-__all__ = ["chat_messages", "chat_tools", "responses_input", "responses_tools"]
-
 Block = Mapping[str, Any]
 Item = dict[str, Any]
 

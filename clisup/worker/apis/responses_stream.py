@@ -11,8 +11,6 @@ from typing import Any
 
 from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
-__all__ = ["ResponsesStream", "reasoning_item", "responses_usage"]
-
 _INCOMPLETE = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 

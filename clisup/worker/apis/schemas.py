@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["STRUCTURED_TOOL", "is_strict", "schema_tool"]
-
 STRUCTURED_TOOL = "StructuredOutput"
 """Name of the tool whose call is the answer, as in claude 2.1.330."""
 

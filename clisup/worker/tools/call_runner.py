@@ -11,8 +11,6 @@ from clisup.worker.tools.mcp_servers import McpServers
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
 
-__all__ = ["HEARTBEAT_S", "MAX_CALLS", "CallRunner"]
-
 MAX_CALLS = 32
 """Calls that run in parallel. Further calls wait."""
 HEARTBEAT_S = 30.0

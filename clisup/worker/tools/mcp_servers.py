@@ -16,8 +16,6 @@ from clisup.worker import VERSION
 from clisup.worker.apis.api import load
 from clisup.worker.apis.names import api_names, full_name
 
-__all__ = ["START_S", "BadMcpConfig", "McpServers", "McpTool", "ToolOutcome", "read_config"]
-
 START_S = 30.0
 """Timeout in seconds for a server to start and list its tools, as in claude (MCP_TIMEOUT)."""
 

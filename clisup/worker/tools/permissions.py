@@ -12,8 +12,6 @@ from clisup.stream_json.frames import Frame
 from clisup.stream_json.transcript import new_id
 from clisup.worker.tools.mcp_servers import McpTool
 
-__all__ = ["MODES", "PermissionDecision", "Permissions"]
-
 MODES = ("bypassPermissions", "default", "dontAsk", "plan")
 _CLOSED = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
 
