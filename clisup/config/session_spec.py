@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.config.model import TimeoutsConfig
 from clisup.errors import ClisupError, WorldError
-from clisup.model.refusing import wrong_field
 from clisup.model.sessions.budget import Budget
+from clisup.model.structs import wrong_field
 from clisup.policy.approval_rules import ApprovalRule
 from clisup.policy.watchdog import TurnTimeouts
 

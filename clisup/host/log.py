@@ -23,8 +23,7 @@ from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 from clisup.errors import ConfigurationError
 from clisup.host import clock
 from clisup.host.systemd.journal import JOURNAL_SOCKET, JournalSocket, encode_entry, entry_of, is_journal_stream
-from clisup.ops.log_events import LOG_EVENTS
-from clisup.ops.log_record import LogRate, cleaned, traceback_text
+from clisup.ops.log_events import LOG_EVENTS, LogRate, cleaned, traceback_text
 from clisup.policy.secrets.plain_text import plain
 from clisup.policy.secrets.redact import Redactor, redacted
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
+from clisup.model.envelope import rfc3339
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
-from clisup.model.times import rfc3339
 
 SAME_S = 60.0
 """Seconds in which a repeated report of the same limit is no news. A hold lasts for hours."""

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from clisup.model.events import Block, EventBase, Unparsed
-from clisup.model.lines.cuts import NO_CUTS, Cuts, LongText
-from clisup.model.lines.framing import Line
+from clisup.model.lines.framing import NO_CUTS, Cuts, Line, LongText
 
 _HEAD = 4096  # characters of a spilled payload that stay in its event
 _Updates = dict[str, Any]

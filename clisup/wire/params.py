@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 from clisup.config.model import Seconds
 from clisup.model.prompts.content import Content, Image, MediaType, image_of, text_of
 from clisup.model.prompts.history import History
-from clisup.model.prompts.sampling import SamplingParams
-from clisup.model.prompts.structured import OutputSchema
-from clisup.model.prompts.tool_spec import Tools
+from clisup.model.prompts.options import OutputSchema, SamplingParams, Tools
 from clisup.model.sessions.budget import Budget
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from clisup.config.keys import Effect
-from clisup.model.prompts.tool_spec import ToolSpec
+from clisup.model.prompts.options import ToolSpec
 from clisup.model.usage import Usage
 
 GcItemKind = Literal["session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket"]

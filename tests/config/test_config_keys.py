@@ -11,9 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from clisup.config.keys import EFFECTS, KEYS, flat, key_of
+from clisup.config.keys import DRAFT, EFFECTS, KEYS, config_schema, flat, key_of
 from clisup.config.model import parse_config
-from clisup.config.schema import DRAFT, config_schema
 from clisup.errors import ConfigurationError
 
 from .config_model import model_keys

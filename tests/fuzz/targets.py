@@ -19,8 +19,8 @@ from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, er
 from clisup.host.config_file import read_config
 from clisup.model.journal import Record, read_lines, whole_lines
 from clisup.model.lines.framing import Line, LineFramer
-from clisup.model.refusing import wrong_field
 from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.model.structs import wrong_field
 from clisup.policy.environment.scrub_list import parse_list
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import Redactor

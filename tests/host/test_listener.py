@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ClisupError, ConfigurationError, WorldError
-from clisup.host.sockets.listener import bind_listener, claim_socket
+from clisup.host.sockets import bind_listener, claim_socket
 from clisup.locations import SOCKET_PATH_LIMIT
 
 
@@ -232,7 +232,7 @@ for name in sys.argv[2:]:
     held.bind(b"\\0" + os.fsencode(name.replace("PATH", sys.argv[1])))
     held.listen()
     globals()[name] = held
-from clisup.host.sockets.listener import bind_listener
+from clisup.host.sockets import bind_listener
 bind_listener(sys.argv[1])
 print("listens")
 """

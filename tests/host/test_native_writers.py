@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.claude.presence import ClaudePresence
-from clisup.host.process.native_writers import FILE_BYTES, OwnProcesses, Question, find_writers
+from clisup.host.process.cli_processes import FILE_BYTES, OwnProcesses, Question, find_writers
 
 NATIVE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())  # command lines are seen by tests that run beside this one
 OWN = OwnProcesses(str(uuid.uuid4()))

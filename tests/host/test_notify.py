@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host.systemd.notify import Notifier, notify_message
+from clisup.host.systemd.service import Notifier, notify_message
 
 
 @pytest.fixture

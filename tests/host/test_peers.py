@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host.sockets import peers
-from clisup.host.sockets.peers import comes_from, is_gone, is_marked, own_uids, parent_of, peer_of
+from clisup.host import sockets as peers
+from clisup.host.sockets import comes_from, is_gone, is_marked, own_uids, parent_of, peer_of
 
 # A process, its child in a session of its own, and that one's child: each says its pid, and all live until stdin ends.
 FAMILY = """
@@ -127,7 +127,7 @@ def test_a_marked_process_is_a_tool_though_no_parent_of_it_is_a_keeper() -> None
 
 
 def test_a_daemon_that_a_tool_started_serves_what_that_tool_starts() -> None:
-    ask = "import os, sys; sys.path.insert(0, sys.argv[1]); from clisup.host.sockets.peers import comes_from; "
+    ask = "import os, sys; sys.path.insert(0, sys.argv[1]); from clisup.host.sockets import comes_from; "
     ask += "print(int(comes_from(os.getppid(), set())), flush=True)"
     chain = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ask!r}, *sys.argv[1:]], check=True)"
     package = str(Path(peers.__file__).parents[2])
@@ -146,7 +146,7 @@ ASK = """
 import subprocess, sys
 sys.path.insert(0, sys.argv[1])
 import resource
-from clisup.host.sockets.peers import comes_from, parent_of
+from clisup.host.sockets import comes_from, parent_of
 def mark():
     resource.setrlimit(resource.RLIMIT_RTTIME, (1 << 62, 1 << 62))
 pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -209,7 +209,7 @@ def test_a_process_is_gone_only_where_the_kernel_says_so() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can mount a /proc of its own")
 def test_a_process_that_proc_hides_is_not_gone() -> None:
-    ask = "import sys; sys.path.insert(0, sys.argv[1]); from clisup.host.sockets.peers import is_gone; import os; "
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); from clisup.host.sockets import is_gone; import os; "
     ask += "print(os.path.isdir('/proc/1'), is_gone(1))"
     words = [sys.executable, "-c", ask, str(Path(peers.__file__).parents[2])]
     said = subprocess.run(

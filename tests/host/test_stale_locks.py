@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.host.process.stale_locks import remove_stale_locks
+from clisup.host.process.cli_processes import remove_stale_locks
 from clisup.policy.cli_files import StaleLock
 
 LOCK = StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock")

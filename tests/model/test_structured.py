@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from clisup.model.prompts.structured import MAX_SCHEMA_BYTES, OutputSchema, object_in, schema_text
+from clisup.model.prompts.options import MAX_SCHEMA_BYTES, OutputSchema, object_in, schema_text
 
 SCHEMA: TypeAdapter[dict[str, Any]] = TypeAdapter(OutputSchema)
 

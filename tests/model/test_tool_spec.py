@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from clisup.model.prompts.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
+from clisup.model.prompts.options import MAX_TOOLS, MAX_TOOLS_BYTES
 from clisup.wire.params import SessionNewParams
 
 ADD = {

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from clisup.model.events import TurnError, TurnErrorKind
-from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
-from clisup.model.verdict import ExitRecord, conclude, ended_by, exit_from_file
+from clisup.model.verdict import ExitRecord, Terminal, conclude, ended_by, exit_from_file
 
 GOOD = Terminal(is_error=False, text="done", usage=Usage(output_tokens=4, source="reported"), cost_usd=0.25)
 BAD = Terminal(is_error=True, error=TurnError(kind="overloaded", message="529"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clisup.errors import WorldError
-from clisup.ops.log_record import BURST, MAX_FIELD, MAX_TRACEBACK, LogRate, cleaned, traceback_text
+from clisup.ops.log_events import BURST, MAX_FIELD, MAX_TRACEBACK, LogRate, cleaned, traceback_text
 from clisup.policy.secrets.redact import MASK, Redactor
 
 CANARY = "canary-9f1c-value"

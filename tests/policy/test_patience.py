@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from clisup.model.events import BackendRetry, TurnError
-from clisup.policy.patience import Patience, out_of_patience
+from clisup.policy.watchdog import Patience, out_of_patience
 
 
 def retry(kind: str, *, attempt: int | None = 1, delay_s: float | None = 1.0) -> BackendRetry:

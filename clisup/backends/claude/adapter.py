@@ -30,8 +30,7 @@ from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check
 from clisup.backends.transcripts import find_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
-from clisup.model.prompts.structured import schema_text
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 from clisup.policy.cli_files import PresenceRules
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter"]

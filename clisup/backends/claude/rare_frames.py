@@ -13,6 +13,7 @@ from typing import Any
 from clisup.backends.claude.blocks import DETAIL_CHARS
 from clisup.backends.claude.errors import explain_retry
 from clisup.backends.frames import MalformedError, get_dict, get_int, get_number, get_str
+from clisup.model.envelope import rfc3339
 from clisup.model.events import (
     BackendRetry,
     BackendStatus,
@@ -22,7 +23,6 @@ from clisup.model.events import (
     SessionInit,
     ToolProgress,
 )
-from clisup.model.times import rfc3339
 
 __all__ = ["RARE", "SILENT", "STREAM_SILENT", "rate_limit", "session_init"]
 

@@ -31,8 +31,7 @@ from clisup.model.events import (
 )
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import text_of
-from clisup.model.prompts.structured import object_in, schema_text
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER, object_in, schema_text
 from clisup.model.usage import Usage
 
 __all__ = ["CodexExecAdapter", "CodexExecDecoder"]

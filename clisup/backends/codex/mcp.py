@@ -9,7 +9,7 @@ from typing import Any
 
 from clisup.backends.base import LaunchRequest
 from clisup.errors import UsageError
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = ["bridge_launcher", "bridge_words", "servers_of", "toml_value"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from clisup.backends.frames import get_dict, get_int, get_number, get_str
+from clisup.model.envelope import rfc3339
 from clisup.model.events import BackendStatus, EventBase, RateLimit, ToolProgress
-from clisup.model.times import rfc3339
 from clisup.model.usage import Usage
 
 __all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]

@@ -13,8 +13,8 @@ from clisup.backends.base import RunEnd
 from clisup.backends.errors import RETRYABLE, ErrorRule, Taxonomy, crashed, how, refused
 from clisup.backends.frames import get_dict, get_int, get_str
 from clisup.model.events import TurnError, TurnErrorKind
-from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
+from clisup.model.verdict import Terminal
 
 __all__ = ["ERRORS", "GeminiResult", "explain_end", "is_denial", "last_attempt"]
 

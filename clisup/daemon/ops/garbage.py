@@ -19,7 +19,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process import cgroups
-from clisup.host.sockets.peers import is_gone
+from clisup.host.sockets import is_gone
 from clisup.policy.retention import Part
 from clisup.store.session_dir import SCRATCH, RunDir, SessionDir
 

@@ -1,7 +1,8 @@
-"""Row of a session, as `session/list`, `daemon/status` and the commands without a daemon show it."""
+"""Row of a session, and sums over sessions, as the daemon and the commands without a daemon show them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec.structs import asdict
 from clisup.config.session_spec import SessionSpec
 from clisup.host import clock
 from clisup.model.sessions.ledger import Ledger
+from clisup.model.usage import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +68,19 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> dic
         "next_seq": process.next_seq,
         "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
         "next_timer": process.next_timer,
+    }
+
+
+_OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
+
+
+def totals_of(ledgers: Iterable[Ledger]) -> dict[str, Any]:
+    """Return `{turns, watchdog_fired, tokens, cost_usd}`; the cost is null if no turn reported one."""
+    known = list(ledgers)
+    costs = [ledger.cost_usd for ledger in known if ledger.cost_usd is not None]
+    return {
+        "turns": {name: sum(ledger.outcomes.get(name, 0) for ledger in known) for name in _OUTCOMES},
+        "watchdog_fired": sum(ledger.watchdog_fired for ledger in known),
+        "tokens": asdict(Usage.total(ledger.usage for ledger in known)),
+        "cost_usd": round(sum(costs), 6) if costs else None,
     }

@@ -9,13 +9,12 @@ import os
 from typing import Any
 
 from clisup import __version__
-from clisup.daemon.ops.session_row import ProcessState, session_row
+from clisup.daemon.ops.session_row import ProcessState, session_row, totals_of
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import describe_budget, limits_of, used_of
-from clisup.model.sessions.totals import totals_of
 from clisup.store.offline import StoredSession, read_session_or_raise, stored_events, stored_ids, stored_sessions
 from clisup.wire.status import STATUS_SCHEMA
 

@@ -81,7 +81,7 @@ def execute_anew(argv: list[str], carried: CarriedEnvironment, descriptors: Mapp
 def first_limit() -> int:
     """Return the hard limit RLIMIT_RTTIME that the daemon was first started with, before any re-execution.
 
-    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets.peers`). The daemon must not use
+    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets`). The daemon must not use
     its present limit: a tool of the same user may have lowered that limit to the tool's own.
     """
     carried = os.environ.get(_LIMIT)

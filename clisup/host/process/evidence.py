@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clisup.host import clock
-from clisup.host.sockets.peers import parent_of
+from clisup.host.sockets import parent_of
 
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start

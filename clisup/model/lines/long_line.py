@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from clisup.model.lines.cuts import CLOSE, OPEN, Cuts, Middle, is_marked, marks_in
-from clisup.model.lines.framing import Line
+from clisup.model.lines.framing import CLOSE, OPEN, Cuts, Line, Middle, is_marked, marks_in
 from clisup.model.lines.json_values import has_more_values
 
 LONG_LINE = 256 * 1024
