@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, SecretStr
 
 from clisup.config.model import Config
+from clisup.model.structs import JsonObject
 
 Effect = Literal["at_once", "next_turn", "next_connection", "start"]
 
@@ -226,7 +227,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def kept_back(old: Config, new: Config) -> Config:
     """Return the new configuration, but with the old values of keys that cannot change while the daemon runs."""
-    stay: dict[str, dict[str, Any]] = {}
+    stay: dict[str, JsonObject] = {}
     for key, row in KEYS.items():
         if row.effect == "start":
             table, name = key.split(".")
@@ -251,14 +252,14 @@ _TABLES = {
 }
 
 
-def config_schema() -> dict[str, Any]:
+def config_schema() -> JsonObject:
     """Return the schema: every key with its description, its default, and when a change of it takes effect."""
     raw = Config.model_json_schema()
     schema = _table(raw, raw["$defs"], "")
     return {"$schema": DRAFT, "title": "The configuration of clisup", **schema}
 
 
-def _table(schema: dict[str, Any], models: dict[str, Any], key: str) -> dict[str, Any]:
+def _table(schema: JsonObject, models: JsonObject, key: str) -> JsonObject:
     """Return a schema without references, in draft 4, with the descriptions of the table of keys."""
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     schema = {**models[name], **{k: v for k, v in schema.items() if k != "$ref"}} if name else schema
@@ -288,7 +289,7 @@ def _words(key: str) -> str:
     return f"{row.text[:1].upper()}{row.text[1:]}. A change takes effect: {EFFECTS[row.effect]}." if row else ""
 
 
-def _draft_4(schema: dict[str, Any]) -> dict[str, Any]:
+def _draft_4(schema: JsonObject) -> JsonObject:
     """Return the schema in draft 4: `exclusiveMinimum` is a boolean there. Null is removed, because TOML has none."""
     if "exclusiveMinimum" in schema:
         schema = {**schema, "minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}

@@ -14,13 +14,14 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from clisup.config.model import BackendConfig, Config, parse_config, problems_of, refusal, with_env
 from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
 from clisup.locations import in_home
+from clisup.model.structs import JsonObject
 from clisup.policy import prices
 from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 from clisup.policy.prices import Price
@@ -103,7 +104,7 @@ def _data(path: str) -> bytes:
     return data
 
 
-def _parse(text: str, path: str) -> dict[str, Any]:
+def _parse(text: str, path: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -24,6 +24,7 @@ from clisup.model.events import (
     TurnErrorKind,
     TurnOutcome,
 )
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
 
@@ -128,18 +129,22 @@ _REASONS: dict[str, tuple[TurnOutcome, TurnError]] = {
 
 
 class ExitRecord(Struct, frozen=True):
-    """Facts of a keeper's exit.json that a verdict needs. `known` is false if no keeper could report."""
+    """Facts of a keeper's exit.json that a verdict needs."""
 
     exit_code: int | None = None
     signal: int | None = None
     reason: str = "unknown"
     duration_s: float | None = None
-    survivors: tuple[dict[str, Any], ...] = ()
-    kept: tuple[dict[str, Any], ...] = ()
-    left: tuple[dict[str, Any], ...] = ()
+    survivors: tuple[JsonObject, ...] = ()
+    kept: tuple[JsonObject, ...] = ()
+    left: tuple[JsonObject, ...] = ()
     max_rss_kb: int | None = None
-    spawn_failed: dict[str, Any] | None = None
-    known: bool = True
+    spawn_failed: JsonObject | None = None
+
+    @property
+    def known(self) -> bool:
+        """Tell whether a keeper could report the exit."""
+        return self.reason != "unknown"
 
 
 def ended_by(record: ExitRecord, asked: str | None = None) -> str:
@@ -201,7 +206,8 @@ def _outcome(
     if terminal is not None and not terminal.is_error:
         return "completed", None
     if record.spawn_failed is not None:
-        return "failed", TurnError(kind="spawn_failed", message=_spawn_message(record.spawn_failed))
+        why = record.spawn_failed.get("message") or record.spawn_failed.get("error") or "the CLI could not be started"
+        return "failed", TurnError(kind="spawn_failed", message=str(why))
     cause = ending or ({"reason": record.reason} if record.reason not in ("exit", "unknown") else None)
     if cause is not None:
         return _by_cause(cause)
@@ -240,24 +246,11 @@ def _by_cause(cause: Mapping[str, Any]) -> tuple[TurnOutcome, TurnError]:
     return _REASONS.get(reason, _REASONS["operator"])
 
 
-def _spawn_message(failure: dict[str, Any]) -> str:
-    return str(failure.get("message") or failure.get("error") or "the CLI could not be started")
-
-
-def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
+def exit_from_file(raw: JsonObject | None) -> ExitRecord:
     """Read a keeper's exit.json. None or invalid data gives an unknown exit."""
-    if not raw:
-        return ExitRecord(known=False)
-    reason = str(raw.get("reason") or "unknown")
-    return ExitRecord(
-        exit_code=raw.get("exit_code"),
-        signal=raw.get("signal"),
-        reason=reason,
-        duration_s=raw.get("duration_s"),
-        survivors=tuple(raw.get("survivors") or ()),
-        kept=tuple(raw.get("kept") or ()),
-        left=tuple(raw.get("left") or ()),
-        max_rss_kb=raw.get("max_rss_kb"),
-        spawn_failed=raw.get("spawn_failed"),
-        known=reason != "unknown",
-    )
+    try:
+        return msgspec.convert(
+            {name: value for name, value in (raw or {}).items() if value not in (None, "")}, ExitRecord
+        )
+    except msgspec.ValidationError:
+        return ExitRecord()

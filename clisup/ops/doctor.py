@@ -314,7 +314,7 @@ MACHINE_CHECKS: Checks = (
 SHOWN = 5  # names that a finding lists; it counts further names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BackendFacts:
     """Facts about one backend.
 
@@ -348,7 +348,7 @@ class BackendFacts:
     stamps: tuple[Stamp, ...] = ()
     names_checked: str | None = None
     drift: tuple[DriftEntry, ...] = ()
-    problem: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    problem: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def check_backend(facts: BackendFacts) -> list[Finding]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from clisup.errors import ClisupError
+from clisup.model.structs import JsonObject
 
 COMMON_FIELDS = ("session", "turn", "run", "backend")
 """Fields that name the subject of a line. They are the same in each line, so that `journalctl CLISUP_SESSION=...` finds
@@ -155,7 +156,7 @@ _CAUSE = "\nwhich was the cause of:\n"
 Redact = Callable[[str], str]
 
 
-def cleaned(record: Mapping[str, Any], redact: Redact) -> dict[str, Any]:
+def cleaned(record: Mapping[str, Any], redact: Redact) -> JsonObject:
     """Return the record with every text redacted and cut, also in nested lists and mappings.
 
     None fields are left out.

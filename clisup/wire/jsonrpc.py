@@ -19,6 +19,7 @@ import msgspec
 
 from clisup.errors import ClisupError, UsageError
 from clisup.model.lines.json_values import has_more_values, is_deeper
+from clisup.model.structs import JsonObject
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 DEFAULT_MAX_VALUES = 100_000
@@ -39,7 +40,7 @@ class Request:
     """Well-formed request; `id` is None for a notification."""
 
     method: str
-    params: dict[str, Any] = field(default_factory=dict)
+    params: JsonObject = field(default_factory=dict)
     id: str | int | None = None
 
 
@@ -218,7 +219,7 @@ class _NotStrict(ValueError):
     """JSON that only a lax reader accepts. The message quotes nothing from the client."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise _NotStrict("duplicate key in an object")

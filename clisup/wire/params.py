@@ -3,7 +3,7 @@
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
@@ -12,6 +12,7 @@ from clisup.model.prompts.content import Content, Image, MediaType, image_of, te
 from clisup.model.prompts.history import History
 from clisup.model.prompts.options import OutputSchema, SamplingParams, Tools
 from clisup.model.sessions.budget import Budget
+from clisup.model.structs import JsonObject
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -121,7 +122,7 @@ class SessionNewParams(Params):
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
     permission_mode: PermissionMode | None = None
     env: dict[str, str] | None = None
-    mcp_config: dict[str, Any] | None = None
+    mcp_config: JsonObject | None = None
     timeouts: Timeouts | None = None
     approvals: ApprovalsParams | None = None
     budget: Budget | None = None
@@ -285,7 +286,7 @@ class NoteParams(Params):
     session_id: SessionId
     code: Annotated[str, Field(pattern=r"^client\.[a-z0-9][a-z0-9_.-]{0,63}$")]
     message: str
-    data: dict[str, Any] | None = None
+    data: JsonObject | None = None
 
     @field_validator("message")
     @classmethod
@@ -296,7 +297,7 @@ class NoteParams(Params):
 
     @field_validator("data")
     @classmethod
-    def _is_small(cls, data: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _is_small(cls, data: JsonObject | None) -> JsonObject | None:
         if data is not None and len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) > MAX_DATA_BYTES:
             raise ValueError(f"the data has more than {MAX_DATA_BYTES} bytes as JSON")
         return data
@@ -311,7 +312,7 @@ class RespondParams(Params):
     session_id: SessionId | None = None
     decision: Literal["allow", "deny"]
     message: Annotated[str, Field(max_length=16 * 1024)] | None = None
-    updated_input: dict[str, Any] | None = None
+    updated_input: JsonObject | None = None
     remember: bool = False
 
 
@@ -380,5 +381,5 @@ class BridgeHelloParams(Params):
 class BridgeCallParams(Params):
     call_id: CallId
     name: ToolName
-    input: dict[str, Any] = {}
+    input: JsonObject = {}
     tool_use_id: Annotated[str, Field(max_length=256)] | None = None

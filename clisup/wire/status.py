@@ -7,11 +7,12 @@ value that only a daemon knows is null.
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from clisup.model.events import TurnOutcome
+from clisup.model.structs import JsonObject
 from clisup.wire.results import BackendInfo, Result, SessionSummary
 
 STATUS_SCHEMA = 1
@@ -124,7 +125,7 @@ class Totals(Result):
 
     turns: dict[str, int]
     watchdog_fired: int
-    tokens: dict[str, Any]
+    tokens: JsonObject
     cost_usd: float | None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Message = dict[str, Any]
+from clisup.worker import JsonObject
+
+Message = JsonObject
 _LOST = "No result: the process ended while the tool ran, and the outcome of the call is unknown."
 
 

@@ -26,6 +26,7 @@ from clisup.daemon.ops.metrics import METRICS, Histogram, Metric, unit_of
 from clisup.host import clock
 from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState
+from clisup.model.structs import JsonObject
 from clisup.policy.rate_limit import epoch
 from clisup.policy.storage_health import StorageState
 from clisup.wire.params import MetricsFormat
@@ -152,7 +153,7 @@ def _per_backend(daemon: Daemon, count: Callable[[Session], int]) -> Rows:
     return _sorted(counts)
 
 
-def _accounts(rows: list[dict[str, Any]]) -> dict[str, Rows]:
+def _accounts(rows: list[JsonObject]) -> dict[str, Rows]:
     waiting: Counter[tuple[str, ...]] = Counter()
     highest: dict[tuple[str, ...], float] = {}
     for row in rows:

@@ -33,6 +33,7 @@ from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.program_files import program_files, read_pieces
 from clisup.host.safe_paths import make_safe_dir
 from clisup.locations import SOCKET_PATH_LIMIT
+from clisup.model.structs import JsonObject
 from clisup.ops.drift import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
 from clisup.policy.retention import Part
 from clisup.policy.secrets.redact import Redactor
@@ -48,7 +49,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes read and the bytes to read."""
 
 
-def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, Any]]:
+def examine(flags: Flags, name: str | None, cwd: str | None) -> list[JsonObject]:
     """Return the answer of `backend/check` for a daemon that would start here and now.
 
     Raises `UsageError(backend_not_found)`. A wrong configuration is a finding.
@@ -74,14 +75,14 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, A
     )
     chosen = [] if backends is None else list(backends) if name is None else [backends.get(name)]
 
-    async def found() -> list[dict[str, Any]]:
+    async def found() -> list[JsonObject]:
         findings = await diagnose(around, chosen, optional=config.defaults if name is None else frozenset())
         return [asdict(finding) for finding in findings]
 
     return trio.run(found)
 
 
-def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> dict[str, Any]:
+def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> JsonObject:
     """Find environment names in the files of a backend's CLI that its scrub lists lack. Remember them for the next check.
 
     `command` is the command that a running daemon starts for the backend: the daemon may have another PATH.
@@ -148,7 +149,7 @@ class Checked(NamedTuple):
 
     file: str
     exists: bool
-    problems: list[dict[str, Any]]
+    problems: list[JsonObject]
 
 
 class Value(NamedTuple):
@@ -185,7 +186,7 @@ def check_configuration(flags: Flags) -> Checked:
     return Checked(file.path, text is not None, problems)
 
 
-def _told(error: ConfigurationError) -> list[dict[str, Any]]:
+def _told(error: ConfigurationError) -> list[JsonObject]:
     """Return the problems of an error, or the error itself."""
     if told := error.data.get("problems"):
         told.sort(key=lambda problem: problem.get("line", 0))
@@ -194,9 +195,7 @@ def _told(error: ConfigurationError) -> list[dict[str, Any]]:
     return [{"message": error.message, "hint": error.hint, **({"line": int(found[1])} if found else {})}]
 
 
-def _backend_problem(
-    config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]
-) -> dict[str, Any] | None:
+def _backend_problem(config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]) -> JsonObject | None:
     try:
         alone = config.model_copy(update={"backends": {name: config.backends[name]}})
         Backends(with_credentials(alone, None, env), env)
@@ -206,7 +205,7 @@ def _backend_problem(
     return None
 
 
-def _place_problem(place: Place, lines: Mapping[Path, int]) -> dict[str, Any] | None:
+def _place_problem(place: Place, lines: Mapping[Path, int]) -> JsonObject | None:
     length = len(os.fsencode(place.socket))
     if length <= SOCKET_PATH_LIMIT:
         return None
@@ -214,7 +213,7 @@ def _place_problem(place: Place, lines: Mapping[Path, int]) -> dict[str, Any] | 
     return _problem("daemon.socket", message, "choose a shorter one", lines.get(("daemon", "socket")))
 
 
-def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> dict[str, Any] | None:
+def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
     try:
         check_installed(config.tracing)
     except ConfigurationError as error:
@@ -222,7 +221,7 @@ def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> dict[str, Any
     return None
 
 
-def _problem(key: str, message: str, hint: str, line: int | None) -> dict[str, Any]:
+def _problem(key: str, message: str, hint: str, line: int | None) -> JsonObject:
     return {"key": key, "message": message, "hint": hint, **({"line": line} if line else {})}
 
 
@@ -282,7 +281,7 @@ def _place(flags: Flags, config: Config, env: Mapping[str, str]) -> Place:
     return place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
 
 
-def clean_up_offline(*, dry_run: bool, older_than_s: float) -> dict[str, Any]:
+def clean_up_offline(*, dry_run: bool, older_than_s: float) -> JsonObject:
     """Remove garbage and return the answer of `daemon/gc`. The lock of the state directory lets no daemon start meanwhile.
 
     Raises `WorldError` if a daemon holds the state directory, and `ConfigurationError`.

@@ -16,9 +16,10 @@ import structlog
 from clisup.daemon.sessions.recorder import Item, Recorder
 from clisup.host.log import LOG
 from clisup.model import events as ev
+from clisup.model.structs import JsonObject
 
 Level = Literal["debug", "info", "warning", "error"]
-Line = tuple[Level, str, dict[str, Any]]
+Line = tuple[Level, str, JsonObject]
 _WORD = re.compile(r"[a-z_]{1,64}")
 """Form of a stop reason that the log shows: a word of an API. Any other text of the CLI is left out."""
 _log = structlog.get_logger()
@@ -58,7 +59,7 @@ class SessionLog:
         getattr(_log, level)(event, session=self._session_id, **about, backend=self._backend, **fields)
 
 
-def _actor(actor: ev.Actor | None) -> dict[str, Any]:
+def _actor(actor: ev.Actor | None) -> JsonObject:
     return {} if actor is None else msgspec.to_builtins(actor)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import asdict
 
 from clisup.config.session_spec import SessionSpec
 from clisup.host import clock
 from clisup.model.sessions.ledger import Ledger
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
 
@@ -21,20 +21,20 @@ class ProcessState:
     state: str
     first_seq: int
     next_seq: int
-    budget: dict[str, Any] | None
+    budget: JsonObject | None
     phase: str | None = None
     pid: int | None = None
     keeper_pid: int | None = None
     rss_bytes: int | None = None
     live: bool = False
     idle_s: float | None = None
-    held: dict[str, Any] | None = None
+    held: JsonObject | None = None
     approvals: int = 0
     subscribers: int = 0
-    next_timer: dict[str, Any] | None = None
+    next_timer: JsonObject | None = None
 
 
-def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> dict[str, Any]:
+def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> JsonObject:
     """Return the row of a session. docs/schemas/status.json describes its fields."""
     current, last = ledger.current, ledger.last_event
     return {
@@ -74,7 +74,7 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> dic
 _OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
 
 
-def totals_of(ledgers: Iterable[Ledger]) -> dict[str, Any]:
+def totals_of(ledgers: Iterable[Ledger]) -> JsonObject:
     """Return `{turns, watchdog_fired, tokens, cost_usd}`; the cost is null if no turn reported one."""
     known = list(ledgers)
     costs = [ledger.cost_usd for ledger in known if ledger.cost_usd is not None]

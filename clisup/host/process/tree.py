@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import Any
 
 import trio
 
 from clisup.host.process import cgroups
+from clisup.model.structs import JsonObject
 
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
@@ -46,9 +46,7 @@ def run_of(pid: int) -> tuple[str, int] | None:
     return (sessions[0], runs[0]) if sessions and runs else None
 
 
-async def sweep(
-    session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None
-) -> list[dict[str, Any]]:
+async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
     """Send SIGKILL to the remains of a run and return the killed processes.
 
     The sweep ends when many looks found nothing, or after `KILL_LIMIT_S`. `keeper` is a keeper that hangs: the sweep

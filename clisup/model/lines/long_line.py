@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from clisup.model.lines.framing import CLOSE, OPEN, Cuts, Line, Middle, is_marked, marks_in
 from clisup.model.lines.json_values import has_more_values
+from clisup.model.structs import JsonObject
 
 LONG_LINE = 256 * 1024
 """Bytes. Shorter lines are decoded in one piece, which takes about a millisecond."""
@@ -35,7 +36,7 @@ _decode_any: Callable[[bytes], object] = msgspec.json.Decoder().decode
 
 Path = tuple[str, ...]
 """Place of a string in a frame: keys, and `*` for a place in a list."""
-PassesOn = Callable[[dict[str, Any], Path], bool]
+PassesOn = Callable[[JsonObject, Path], bool]
 """Predicate of a decoder: it only passes on the string at this place, whatever follows its first 4,096 characters.
 
 To pass on a string is to omit it, to put it into a payload of an event of this line, alone or joined, or to cut it.

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from clisup.model.prompts.content import MediaType, image_of
+from clisup.model.structs import JsonObject
 
 MAX_MESSAGES = 20_000
 
@@ -65,7 +66,7 @@ class HistoryToolUse(_Part):
     type: Literal["tool_use"]
     id: Annotated[str, Field(min_length=1, max_length=256)]
     name: Annotated[str, Field(min_length=1, max_length=256)]
-    input: dict[str, Any]
+    input: JsonObject
     cache: bool = False
 
 

@@ -8,10 +8,9 @@ session's model.
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct, field
 
+from clisup.model.structs import JsonObject
 from clisup.model.usage import COUNTS, Usage
 
 SPENDING = frozenset({"message_start", "message_stop", "usage"})
@@ -40,7 +39,7 @@ class Spending(Struct):
         """Return the usage of all models together."""
         return sum(self.by_model.values(), Usage())
 
-    def add(self, event: dict[str, Any], model: str | None) -> None:
+    def add(self, event: JsonObject, model: str | None) -> None:
         """Fold an event of `SPENDING`; `model` is the session's."""
         parent = event.get("parent_tool_use_id") or ""
         if event["type"] == "message_start":

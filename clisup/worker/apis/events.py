@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-Event = dict[str, Any]
+from clisup.worker import JsonObject
+
+Event = JsonObject
 _DELTAS = {
     "text": "text_delta",
     "thinking": "thinking_delta",
