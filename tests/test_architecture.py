@@ -174,8 +174,6 @@ SPAWN_FILES = {
     "clisup.host.systemd.journal",
     "clisup.host.process.keepers",
     "clisup.host.systemd.units",
-    "clisup.host.systemd.service",
-    "clisup.host.process.trial",
 }
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},

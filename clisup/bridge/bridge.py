@@ -406,7 +406,6 @@ def _write_stdout(message: JsonObject) -> None:
 
 
 def _serve(bridge: Bridge) -> None:
-    """Serve until the CLI closes our stdin."""
     lines = _LineBuffer()
     daemon = bridge.daemon
     while True:

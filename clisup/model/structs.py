@@ -49,7 +49,6 @@ def kept(default: Any) -> Any:
 
 @cache
 def _model_of(cls: type[Struct]) -> type[BaseModel]:
-    """Return a pydantic model with the fields of a struct."""
     from pydantic import ConfigDict, create_model
 
     fields: dict[str, Any] = {}

@@ -328,7 +328,6 @@ def _names_read(piece: bytes) -> Iterator[str]:
 
 
 def _rows(piece: bytes) -> Iterator[list[str]]:
-    """Yield names that stand side by side."""
     yield from _exports(piece)
     for pattern in (_ARRAY, _STRINGS):
         for match in pattern.finditer(piece):

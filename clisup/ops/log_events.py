@@ -193,7 +193,6 @@ def traceback_text(error: BaseException, *, texts: bool = False) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception and its causes, latest first."""
     current: BaseException | None = error
     for _ in range(MAX_CHAIN):
         if current is None:

@@ -73,7 +73,6 @@ class Clearing:
         return Facts(state_dir, self._socket, True, home, sessions, runs)
 
     async def _remove_all(self, items: Iterable[Removable]) -> dict[str, str]:
-        """Remove the items, and return the reason for each failure."""
         failed: dict[str, str] = {}
         gone = 0
         with trio.CancelScope(shield=True):  # finish even if the client has disconnected

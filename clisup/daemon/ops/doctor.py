@@ -168,7 +168,6 @@ async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, 
 
 
 def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:
-    """Return the request of an ordinary first prompt."""
     chosen = str(uuid.UUID(int=0)) if backend.adapter.capabilities.chosen_id else None
     return LaunchRequest(
         command=argv,

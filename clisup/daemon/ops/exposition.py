@@ -86,7 +86,6 @@ def _family(metric: Metric, rows: Rows) -> Family:
 
 
 def _values(daemon: Daemon) -> dict[str, Rows]:
-    """Return the current values of all metrics that the daemon's state holds."""
     manager, services, clients = daemon.manager, daemon.manager.services, daemon.server.connections
     slots, storage = services.slots, services.storage.describe()
     times = os.times()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from clisup.config.session_spec import SessionSpec
@@ -14,14 +14,10 @@ from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessState:
+class ProcessState(Struct, frozen=True, kw_only=True):
     """State of a session's process and clients, which the journal does not hold. Without a daemon, most of it is unknown."""
 
     state: str
-    first_seq: int
-    next_seq: int
-    budget: JsonObject | None
     phase: str | None = None
     pid: int | None = None
     keeper_pid: int | None = None
@@ -30,7 +26,10 @@ class ProcessState:
     idle_s: float | None = None
     held: JsonObject | None = None
     approvals: int = 0
+    budget: JsonObject | None
     subscribers: int = 0
+    first_seq: int
+    next_seq: int
     next_timer: JsonObject | None = None
 
 
@@ -41,33 +40,20 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> Jso
         "session_id": spec.session_id,
         "backend": spec.backend,
         "model": ledger.model or spec.model,
-        "state": process.state,
-        "phase": process.phase,
+        **asdict(process),
         "turn_id": current.id if current else None,
         "native_session_id": ledger.native_session_id,
         "cwd": spec.cwd,
         "labels": spec.labels,
         "created_at": spec.created_at,
-        "pid": process.pid,
-        "keeper_pid": process.keeper_pid,
-        "rss_bytes": process.rss_bytes,
-        "live": process.live,
-        "idle_s": process.idle_s,
         "age_s": clock.age_of(spec.created_at),
         "turns": ledger.turns,
         "last_turn": ledger.last_turn,
-        "held": process.held,
-        "approvals": process.approvals,
         "queue": [{"turn_id": turn.id, "key": turn.key, "position": at + 1} for at, turn in enumerate(ledger.queue)],
         "tokens": asdict(ledger.usage),
         "cost_usd": ledger.cost_usd,
         "cost_source": ledger.cost_source,
-        "budget": process.budget,
-        "subscribers": process.subscribers,
-        "first_seq": process.first_seq,
-        "next_seq": process.next_seq,
         "last_event": last and {**last, "age_s": clock.age_of(last["ts"])},
-        "next_timer": process.next_timer,
     }
 
 

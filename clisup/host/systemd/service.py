@@ -18,11 +18,11 @@ import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import trio
-
 from clisup.host import clock
+from clisup.host.process.executables import ask
 from clisup.ops.doctor import ServiceFacts
 
+MAX_ANSWER = 1024 * 1024
 ASK_LIMIT_S = 2.0  # for a busy manager: no answer in time counts as a stop
 _USER_MANAGER = re.compile(r"user@[0-9]+\.service")
 _PASSED = ("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS")
@@ -87,12 +87,14 @@ def _is_main_process(env: Mapping[str, str]) -> bool:
 
 
 async def _ask(unit: Unit, env: Mapping[str, str], *words: str) -> str:
-    """Return the answer of the unit's manager, or "" without `systemctl`."""
+    """Return the answer of the unit's manager, or "" without `systemctl` or an answer in time."""
     systemctl = shutil.which("systemctl", path=env.get("PATH", os.defpath))
     if systemctl is None:
         return ""
-    passed = {name: env[name] for name in _PASSED if name in env}
-    return await _output([systemctl, *(["--user"] if unit.user else []), *words], passed)
+    command = [systemctl, *(["--user"] if unit.user else []), *words]
+    passed = {name: env[name] for name in _PASSED if name in env} | {"LC_ALL": "C"}
+    done = await ask(command, passed, stderr=subprocess.DEVNULL, limit_s=ASK_LIMIT_S, limit_bytes=MAX_ANSWER)
+    return done.output if done.exit_code is not None else ""
 
 
 def unit_of(cgroups: str) -> Unit | None:
@@ -125,29 +127,6 @@ def _own_cgroups() -> str:
             return file.read()
     except OSError:
         return ""
-
-
-async def _output(command: list[str], env: Mapping[str, str]) -> str:
-    """Return the command's stdout, or "" if the command cannot be started or takes too long."""
-
-    async def kill(process: trio.Process) -> None:
-        process.kill()
-
-    with trio.move_on_after(ASK_LIMIT_S):
-        try:
-            done = await trio.run_process(
-                command,
-                env={**env, "LC_ALL": "C"},
-                capture_stdout=True,
-                stderr=subprocess.DEVNULL,
-                check=False,
-                cwd="/",
-                deliver_cancel=kill,
-            )
-        except OSError:
-            return ""
-        return done.stdout.decode("utf-8", "replace")
-    return ""
 
 
 MICROSECONDS = 1_000_000

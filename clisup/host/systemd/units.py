@@ -134,14 +134,8 @@ def _failed(what: str, path: str, error: OSError) -> WorldError:
 ASK_LIMIT_S = 10.0
 ORDER_LIMIT_S = 600.0  # a stop waits for `drain_s`, and an operator may set a long one
 _PASSED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "DBUS_SESSION_BUS_ADDRESS",
-    "DBUS_SYSTEM_BUS_ADDRESS",
-)
+    "PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS",
+)  # fmt: skip
 _ELSE = "where there is no systemd, run `clisup serve` under the supervisor that you have"
 
 

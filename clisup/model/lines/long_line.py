@@ -107,7 +107,6 @@ class _Shortening:
         self._size += len(data)
 
     def _follow(self, data: bytes) -> None:
-        """Update the state: inside a string or not."""
         plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
         quotes = plain.count(b'"')
         if quotes:
@@ -159,7 +158,6 @@ def _whole_until(data: bytes) -> int:
 
 
 def _width(lead: int) -> int:
-    """Return the bytes of the character with this first byte."""
     return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 

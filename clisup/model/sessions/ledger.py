@@ -312,7 +312,6 @@ def _turn_started(ledger: Ledger, event: JsonObject) -> None:
 
 
 def _hand_over(process: TurnRecord, to: TurnRecord) -> None:
-    """Hand the process over to the next turn."""
     to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
     to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
     to.approvals = process.approvals

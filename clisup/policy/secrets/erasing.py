@@ -70,10 +70,7 @@ class Eraser:
         return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def lines(self, data: bytes) -> Erased:
-        """Erase a CLI's output line by line.
-
-        JSON lines stay valid JSON, and lines without matches keep their bytes.
-        """
+        """Erase a CLI's output line by line. JSON lines stay valid JSON, and lines without matches keep their bytes."""
         lines = [line.decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
         lines = [line if is_json(line) else self.text(line) for line in lines]
         found = [literals(line) for line in lines]

@@ -82,7 +82,6 @@ def redacted(text: str, redactors: Iterable[Redactor]) -> str:
 
 
 def _shapes(text: str) -> list[Span]:
-    """Return the places of text that looks like a secret."""
     if _HINT.search(text) is None:
         return []
     return [match.span() for match in _SHAPES.finditer(text)]
