@@ -19,7 +19,7 @@ from clisup.model.events import EventBase, PromptAccepted, StderrLine, TurnError
 from clisup.model.journal import Source, encode_snapshot, event_seq, event_slice, event_type, read_lines
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.sessions.ledger import Ledger
-from clisup.model.sessions.spending import SPENDING
+from clisup.model.usage import SPENDING
 from clisup.model.verdict import ExitRecord, Terminal, conclude
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill

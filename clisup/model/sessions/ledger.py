@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct, field
 
 from clisup.model.journal import Record, Source
-from clisup.model.sessions.spending import Spending
 from clisup.model.sessions.turn_state import (
     ApprovalEntry,
     EndedTurn,
@@ -27,7 +26,7 @@ from clisup.model.sessions.turn_state import (
     TurnState,
 )
 from clisup.model.structs import JsonObject
-from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
+from clisup.model.usage import UNKNOWN_USAGE, Spending, Usage, whole_usd
 
 DEFAULT_KEYS = 1000
 KEPT_ANSWERS = 100  # resolved approvals that stay known
