@@ -5,11 +5,11 @@
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from clisup.config.model import Seconds
-from clisup.model.prompts.content import Content, Image, MediaType, image_of, text_of
-from clisup.model.prompts.history import History
+from clisup.model.prompts.content import Content, Image, text_of
+from clisup.model.prompts.history import History, HistoryImage, text_or_blocks
 from clisup.model.prompts.options import OutputSchema, SamplingParams, Tools
 from clisup.model.sessions.budget import Budget
 from clisup.model.structs import JsonObject
@@ -157,22 +157,8 @@ class TextBlock(Params):
     cache: bool = False
 
 
-class ImageBlock(Params):
-    type: Literal["image"]
-    media_type: MediaType
-    data: Annotated[str, Field(repr=False)]
-    cache: bool = False
-    _size: int = PrivateAttr(0)
-
-    @model_validator(mode="after")
-    def _is_an_image(self) -> "ImageBlock":
-        _, self._size = image_of(self.media_type, self.data)
-        return self
-
-    @property
-    def size(self) -> int:
-        """Size of the image file in bytes."""
-        return self._size
+class ImageBlock(HistoryImage):
+    pass
 
 
 SaidBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
@@ -195,7 +181,7 @@ PromptBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discrimi
 # The discriminator looks at the type first, so that an error names the faulty block, not "a list is no string".
 Prompt = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
-    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+    Discriminator(text_or_blocks),
 ]
 
 
@@ -356,7 +342,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 # As in a prompt: the discriminator looks at the type first, so that an error names the faulty block.
 ToolContent = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[SaidBlock], Tag("blocks")],
-    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+    Discriminator(text_or_blocks),
 ]
 
 

@@ -16,7 +16,7 @@ from clisup.backends.claude.transcript import ClaudeFork
 from clisup.backends.recording import parse_recording, play
 from clisup.client.raw import decode
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from clisup.model.journal import Record, read_lines, whole_lines
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.sessions.turn_trace import TurnTrace
@@ -159,7 +159,7 @@ def config(data: bytes, _salt: int) -> None:
     with open(path, "wb") as file:
         file.write(data)
     try:
-        read_config(path, required=True)
+        ConfigFile(path, required=True).read()
     except ConfigurationError as error:
         promise("cannot" in error.message, "an error says what cannot be done")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ConfigurationError, WorldError
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from clisup.host.safe_paths import check_safe_dir, check_safe_file, make_safe_dir, problem_of, real_paths
 
 STRANGER = 12345
@@ -284,8 +284,8 @@ def test_a_configuration_that_nobody_named_is_read_only_where_no_other_user_can_
     path.write_text("[daemon]\nmax_running = 3\n")
     path.chmod(0o666)
     with pytest.raises(ConfigurationError, match="others may write"):
-        read_config(str(path), required=False)
-    assert read_config(str(path), required=True).daemon.max_running == 3
+        ConfigFile(str(path), required=False).read()
+    assert ConfigFile(str(path), required=True).read().daemon.max_running == 3
 
 
 def test_links_are_followed_in_the_path_and_in_the_directory_also_to_what_is_not_there_yet(tmp_path: Path) -> None:

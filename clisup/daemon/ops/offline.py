@@ -25,7 +25,7 @@ from clisup.daemon.ops.retention import due_of, removable_parts, remove_files
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
-from clisup.host.config_file import ConfigFile, read_config, with_credentials
+from clisup.host.config_file import ConfigFile, with_credentials
 from clisup.host.locks import FileLock
 from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
@@ -58,7 +58,7 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[JsonObject]
     path, named = config_path(flags, env)
     config, backends, problem = parse_config({}), None, None
     try:
-        config = with_credentials(read_config(path, required=named), None, env)
+        config = with_credentials(ConfigFile(path, named).read(), None, env)
         backends = Backends(config, env)
     except ConfigurationError as error:
         problem = (error.message, error.hint)
@@ -89,8 +89,7 @@ def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[s
     Raises `UsageError(backend_not_found)`, `ConfigurationError`, and `WorldError` if there is no file to read.
     """
     env = taken_environment()
-    path, named = config_path(flags, env)
-    config = with_credentials(read_config(path, required=named), None, env)
+    config = with_credentials(ConfigFile(*config_path(flags, env)).read(), None, env)
     if command and name in config.backends:
         asked = config.backends[name].model_copy(update={"command": command})
         config = config.model_copy(update={"backends": {**config.backends, name: asked}})
@@ -287,8 +286,7 @@ def clean_up_offline(*, dry_run: bool, older_than_s: float) -> JsonObject:
     Raises `WorldError` if a daemon holds the state directory, and `ConfigurationError`.
     """
     env = taken_environment()
-    path, named = config_path(Flags(), env)
-    config = read_config(path, required=named)
+    config = ConfigFile(*config_path(Flags(), env)).read()
     place = place_of(Flags(), config.daemon.socket, config.daemon.state_dir, env)
     params = GcParams(dry_run=dry_run, older_than_s=older_than_s)
     if not os.path.isdir(place.state_dir):

@@ -23,12 +23,6 @@ _SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
 _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 
 
-def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
-    """Return the (pid, comm) of every live process that carries this run's markers."""
-    wanted = {f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()}
-    return [(pid, name_of(pid)) for pid in _pids() if wanted <= _environ(pid)]
-
-
 def marked_runs() -> set[tuple[str, int]]:
     """Return the (session, run) of every live process that carries markers, of any user.
 

@@ -73,7 +73,7 @@ class HistoryToolUse(_Part):
 _ResultBlock = Annotated[HistoryText | HistoryImage, Field(discriminator="type")]
 
 
-def _text_or_blocks(said: Any) -> str:
+def text_or_blocks(said: Any) -> str:
     return "blocks" if isinstance(said, list) else "text"
 
 
@@ -83,7 +83,7 @@ class HistoryToolResult(_Part):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(text_or_blocks)
     ]
     is_error: bool = False
     cache: bool = False
@@ -99,7 +99,7 @@ class HistoryMessage(_Part):
 
     role: Literal["user", "assistant"]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(text_or_blocks)
     ]
 
     @property
