@@ -29,7 +29,7 @@ from clisup.daemon.ops.offline import examine
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from clisup.host.systemd.journal import journal_tail
 from clisup.ops.event_outline import outline
 from clisup.policy.secrets.redact import Redactor, redacted, secret_arguments
@@ -141,7 +141,7 @@ def _look(request: BundleRequest, env: Mapping[str, str], said: Any) -> _Machine
     path, named = config_path(Flags(config=request.config), env)
     config, problem = parse_config({}), None
     try:
-        config = read_config(path, required=named)
+        config = ConfigFile(path, named).read()
     except ClisupError as error:
         problem = error
     place = place_of(Flags(state_dir=request.state_dir), config.daemon.socket, config.daemon.state_dir, env).state_dir

@@ -69,12 +69,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.start",
         "clisup.daemon.ops.offline",
         "clisup.daemon.ops.status_offline",
-        "clisup.daemon.ops.cleanup_offline",
-        "clisup.daemon.ops.config_view",
         "clisup.host.process.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
-        "clisup.config.schema",
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",
@@ -176,8 +173,6 @@ SPAWN_FILES = {
     "clisup.host.systemd.journal",
     "clisup.host.process.keepers",
     "clisup.host.systemd.units",
-    "clisup.host.systemd.service",
-    "clisup.host.process.trial",
 }
 SPAWNING = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput"},

@@ -22,7 +22,7 @@ from clisup.backends.launch import argv_path, argv_text, check_mode, check_promp
 from clisup.backends.transcripts import own_directory
 from clisup.config.model import ApiSettings
 from clisup.errors import UsageError
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "AnthropicApiAdapter", "OpenAiApiAdapter"]
 

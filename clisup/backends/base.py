@@ -33,7 +33,7 @@ from clisup.model.events import (
 )
 from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import Path
-from clisup.model.terminal import Terminal
+from clisup.model.verdict import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
 __all__ = [

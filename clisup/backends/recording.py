@@ -28,10 +28,9 @@ from clisup.backends.base import (
 from clisup.errors import ClisupError, UsageError
 from clisup.model.events import EventBase, SessionInit, TurnCompleted, TurnError
 from clisup.model.lines.framing import Line, LineFramer
-from clisup.model.refusing import wrong_field
-from clisup.model.terminal import Terminal, begins_turn, sum_of
+from clisup.model.structs import wrong_field
 from clisup.model.usage import NO_USAGE
-from clisup.model.verdict import ExitRecord, conclude
+from clisup.model.verdict import ExitRecord, Terminal, begins_turn, conclude, sum_of
 
 __all__ = ["FORMAT", "Meta", "Played", "TurnRecording", "dialogue", "parse_recording", "play", "signal_name", "told"]
 

@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+JsonObject = dict[str, Any]
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 PATIENCE_S = 120.0
 """Time to wait for a daemon that is gone. A restart takes a second, more on a busy machine."""
@@ -75,7 +76,7 @@ class _LineBuffer:
 class _ToolRequest:
     """One call of the CLI: the id of its request there, and the params for the daemon."""
 
-    def __init__(self, mcp_id: Any, params: dict[str, Any]) -> None:
+    def __init__(self, mcp_id: Any, params: JsonObject) -> None:
         self.mcp_id = mcp_id
         self.params = params
 
@@ -144,7 +145,7 @@ class DaemonConnection:
             self._lost_at = None  # later calls get the whole time again
             self._bridge.fail_all(reason)
 
-    def request(self, method: str, params: dict[str, Any]) -> int:
+    def request(self, method: str, params: JsonObject) -> int:
         """Send a request, while `ready`. Return its id."""
         self._last_id += 1
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
@@ -154,7 +155,7 @@ class DaemonConnection:
         """Cancel a request."""
         self._send({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"id": id_}})
 
-    def _send(self, frame: dict[str, Any]) -> None:
+    def _send(self, frame: JsonObject) -> None:
         self._out += json.dumps(frame, separators=(",", ":")).encode() + b"\n"
         self.write()
 
@@ -190,7 +191,7 @@ class DaemonConnection:
         except (ValueError, LookupError, TypeError, AttributeError):
             self.disconnect("the server is no clisup daemon")
 
-    def _handle(self, frame: dict[str, Any]) -> None:
+    def _handle(self, frame: JsonObject) -> None:
         error = frame.get("error")
         if frame.get("id") == 1 and error is None:
             self.ready, self._lost_at, self._pause = True, None, RETRY_S
@@ -207,10 +208,10 @@ class DaemonConnection:
 class Bridge:
     """MCP server of one CLI process. `write` sends one message to the CLI."""
 
-    def __init__(self, path: str, token: str, write: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, path: str, token: str, write: Callable[[JsonObject], None]) -> None:
         self.daemon = DaemonConnection(path, token, self)
         self._write = write
-        self._tools: list[dict[str, Any]] | None = None
+        self._tools: list[JsonObject] | None = None
         self._lists: list[Any] = []  # ids of requests for the tools that wait for the daemon
         self._calls: dict[str, _ToolRequest] = {}
         self._requests: dict[int, str] = {}  # id of the request to the daemon -> call_id
@@ -236,10 +237,10 @@ class Bridge:
             elif not isinstance(message, dict) or not ("result" in message or "error" in message):
                 self._send_error(None, -32600, "this is no message of JSON-RPC 2.0")
 
-    def _handle(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: JsonObject) -> None:
         method, id_ = message["method"], message.get("id")
         given = message.get("params")
-        params: dict[str, Any] = given if isinstance(given, dict) else {}
+        params: JsonObject = given if isinstance(given, dict) else {}
         if method == "notifications/cancelled":
             self._cancel(params.get("requestId"))
         elif id_ is None:
@@ -261,13 +262,13 @@ class Bridge:
         else:
             self._lists.append(id_)
 
-    def _call(self, id_: Any, params: dict[str, Any]) -> None:
+    def _call(self, id_: Any, params: JsonObject) -> None:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             self._send_error(id_, _NO_PARAMS, "a call has a name, and arguments that are an object")
             return
         given = params.get("_meta")
-        meta: dict[str, Any] = given if isinstance(given, dict) else {}
+        meta: JsonObject = given if isinstance(given, dict) else {}
         use = meta.get("claudecode/toolUseId") or meta.get("callId")  # claude 2.1.329; codex 0.169.0
         asked = {"call_id": str(uuid.uuid4()), "name": name, "input": arguments or {}}
         call = _ToolRequest(id_, {**asked, "tool_use_id": use} if isinstance(use, str) else asked)
@@ -297,7 +298,7 @@ class Bridge:
         if self.daemon.ready:
             self._requests[self.daemon.request("bridge/call", call.params)] = call.params["call_id"]
 
-    def on_hello(self, result: dict[str, Any]) -> None:
+    def on_hello(self, result: JsonObject) -> None:
         """Go on with what waited for the daemon; open calls keep their ids."""
         self._tools = [_tool(tool) for tool in result["tools"]]
         self._max_frame, self._max_calls = result["max_frame_bytes"], result["max_calls"]
@@ -339,20 +340,20 @@ class Bridge:
         """Send an error that the model can read. Each CLI shows an error of the protocol in its own way."""
         self._send_result(call.mcp_id, {"content": [{"type": "text", "text": text}], "isError": True})
 
-    def _send_result(self, id_: Any, result: dict[str, Any]) -> None:
+    def _send_result(self, id_: Any, result: JsonObject) -> None:
         self._write({"jsonrpc": "2.0", "id": id_, "result": result})
 
     def _send_error(self, id_: Any, code: int, message: str) -> None:
         self._write({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}})
 
 
-def _introduction(asked: Any) -> dict[str, Any]:
+def _introduction(asked: Any) -> JsonObject:
     version = asked if asked in VERSIONS else VERSIONS[-1]
     info = {"name": "clisup", "version": "1"}
     return {"protocolVersion": version, "capabilities": {"tools": {"listChanged": False}}, "serverInfo": info}
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _tool(tool: JsonObject) -> JsonObject:
     """Return a tool in MCP's form.
 
     `readOnlyHint`: the program that opened the session offers its own tools on purpose. Without the hint claude 2.1.329
@@ -366,13 +367,13 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _content(content: Any) -> list[dict[str, Any]]:
+def _content(content: Any) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [_block(block) for block in content]
 
 
-def _block(block: dict[str, Any]) -> dict[str, Any]:
+def _block(block: JsonObject) -> JsonObject:
     if block["type"] == "image":
         return {"type": "image", "data": block["data"], "mimeType": block["media_type"]}
     return {"type": "text", "text": block["text"]}
@@ -395,7 +396,7 @@ def _encoding_fault(params: Any) -> str | None:
     return None
 
 
-def _write_stdout(message: dict[str, Any]) -> None:
+def _write_stdout(message: JsonObject) -> None:
     data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
     try:
         while data:
@@ -405,7 +406,6 @@ def _write_stdout(message: dict[str, Any]) -> None:
 
 
 def _serve(bridge: Bridge) -> None:
-    """Serve until the CLI closes our stdin."""
     lines = _LineBuffer()
     daemon = bridge.daemon
     while True:

@@ -59,7 +59,8 @@ _CHUNK = 256 * 1024
 _UCRED = 12  # bytes: pid, uid, gid (unix(7))
 
 JsonObject = dict[str, Any]
-"""JSON object as the daemon sent it. Its fields may be more than this version knows."""
+"""JSON object as the daemon sent it. Its fields may be more than this version knows. The same as in
+`clisup.model.structs`, which takes long to load."""
 
 Frame = JsonObject
 """One frame of JSON-RPC, or its params."""

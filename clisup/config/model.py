@@ -12,33 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from clisup.errors import ConfigurationError
 from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
+from clisup.model.structs import JsonObject
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 from clisup.policy.prices import Price
-
-__all__ = [
-    "API_KEYS",
-    "API_KINDS",
-    "NO_API",
-    "PRESETS",
-    "ApiSettings",
-    "ApprovalsConfig",
-    "BackendConfig",
-    "Config",
-    "DaemonConfig",
-    "Dialect",
-    "LimitsConfig",
-    "LiveConfig",
-    "Preset",
-    "Problem",
-    "RetentionConfig",
-    "TimeoutsConfig",
-    "TracingConfig",
-    "parse_config",
-    "problems_of",
-    "refusal",
-    "with_env",
-]
-
 
 Dialect = Literal["", "chat", "responses"]
 API_KINDS = ("anthropic-api", "openai-api")
@@ -282,7 +258,7 @@ def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
     if (preset := PRESETS.get(kind)) is None:
         return backend if backend.kind else backend.model_copy(update={"kind": kind})
     own = backend.model_fields_set
-    changes: dict[str, Any] = {"kind": preset.kind}
+    changes: JsonObject = {"kind": preset.kind}
     if "base_url" not in own:
         changes |= {"base_url": preset.base_url, "key_env": preset.key_env, "dialect": preset.dialect}
     elif preset.kind == "openai-api":
@@ -347,7 +323,7 @@ def problems_of(error: ConfigurationError) -> list[Problem]:
     return [Problem(p["key"], tuple(p["path"]), p["message"], p.get("nearest")) for p in error.data.get("problems", ())]
 
 
-def _told(problem: Problem) -> dict[str, Any]:
+def _told(problem: Problem) -> JsonObject:
     told = {"key": problem.key, "path": list(problem.path), "message": problem.message}
     return {**told, "nearest": problem.nearest} if problem.nearest else told
 

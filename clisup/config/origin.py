@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Origin", "Path", "lines_of"]
+from clisup.model.structs import JsonObject
 
 Path = tuple[str | int, ...]
 """Path of a key in a parsed TOML document. A number is the place in a list of tables."""
@@ -70,10 +70,10 @@ def _statement(lines: list[str], at: int) -> tuple[int, str | None]:
     return len(lines), None
 
 
-_BROKEN: dict[str, Any] = {}
+_BROKEN: JsonObject = {}
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError

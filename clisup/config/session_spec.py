@@ -10,12 +10,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.config.model import TimeoutsConfig
 from clisup.errors import ClisupError, WorldError
-from clisup.model.refusing import wrong_field
 from clisup.model.sessions.budget import Budget
+from clisup.model.structs import JsonObject, wrong_field
 from clisup.policy.approval_rules import ApprovalRule
 from clisup.policy.watchdog import TurnTimeouts
-
-__all__ = ["SPEC_VERSION", "SessionApprovals", "SessionSpec", "params_digest", "why_unreadable"]
 
 SPEC_VERSION = 1
 _NOT_KEPT: set[str] = set()
@@ -58,15 +56,15 @@ class SessionSpec(BaseModel):
     budget: Budget | None = None
     labels: dict[str, str] = {}
     resume_native_id: str | None = None
-    forked_from: dict[str, Any] | None = None  # the fields of `session_forked`
-    seeded: dict[str, Any] | None = None  # the fields of `session_seeded`
+    forked_from: JsonObject | None = None  # the fields of `session_forked`
+    seeded: JsonObject | None = None  # the fields of `session_seeded`
 
     def model_post_init(self, _context: Any) -> None:
         """Drop pydantic's set of the given field names: nothing reads it, and it takes 2 KB of each session."""
         object.__setattr__(self, "__pydantic_fields_set__", _NOT_KEPT)
 
     @classmethod
-    def read(cls, session_id: str, raw: dict[str, Any]) -> SessionSpec:
+    def read(cls, session_id: str, raw: JsonObject) -> SessionSpec:
         """Return the spec in `raw`.
 
         Raises `WorldError(storage_failed)` with the field's name only: its value may be a secret.
@@ -100,7 +98,7 @@ class SessionSpec(BaseModel):
         return TurnTimeouts(**{**configured.model_dump(), **self.timeouts})
 
 
-def params_digest(session_id: str, params: dict[str, Any]) -> str:
+def params_digest(session_id: str, params: JsonObject) -> str:
     """Return a digest that is equal for two `session/new` with the same id and params.
 
     Salted with the id; holds no value.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from clisup.errors import EXIT_CONFIGURATION, ConfigurationError
 from clisup.host.process.carrying import CarriedEnvironment
-from clisup.host.process.trial import try_start
+from clisup.host.process.executables import try_start
 
 __all__ = ["Reexec"]
 

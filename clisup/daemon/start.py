@@ -11,7 +11,7 @@ from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.host.machine import check_system
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
 from clisup.host.process.own_process import harden
-from clisup.host.sockets.listener import ACTIVATED, activated_descriptors, activated_path, without_activation
+from clisup.host.sockets import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ import functools
 import time
 from datetime import UTC, datetime
 
-__all__ = ["age_of", "boot_id", "monotonic", "suspended", "synchronised", "timestamp", "wall"]
-
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised to a reliable server
 _TIMEX_BYTES = 1024  # struct timex is 208 bytes on 64-bit Linux; its first field, modes, is 0: only read
 

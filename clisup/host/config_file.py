@@ -14,26 +14,17 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from clisup.config.model import BackendConfig, Config, parse_config, problems_of, refusal, with_env
 from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
 from clisup.locations import in_home
+from clisup.model.structs import JsonObject
 from clisup.policy import prices
 from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 from clisup.policy.prices import Price
-
-__all__ = [
-    "MAX_CONFIG_BYTES",
-    "PRICE_LIST",
-    "ConfigFile",
-    "built_in_prices",
-    "read_config",
-    "read_credentials",
-    "with_credentials",
-]
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 """Limit of the file's size. A thousand backends with every key take a quarter of it."""
@@ -46,49 +37,42 @@ class ConfigFile(NamedTuple):
     required: bool
 
     def read(self) -> Config:
-        """Return the configuration in the file. Raises `ConfigurationError`."""
-        return read_config(self.path, required=self.required)
+        """Return the configuration, or all defaults if an optional file is missing. Raises `ConfigurationError`."""
+        if (text := self.text()) is None:
+            return parse_config({})
+        raw = _parse(text, self.path)
+        try:
+            return parse_config(raw, source=self.path)
+        except ConfigurationError as error:
+            raise refusal(problems_of(error), self.path, lines_of(text)) from None
 
     def text(self) -> str | None:
-        """Return the text of the file, or None if an optional file is missing. Raises `ConfigurationError`."""
-        return _text(self.path, required=self.required)
-
-
-def read_config(path: str, *, required: bool) -> Config:
-    """Return the configuration in `path`, or all defaults if an optional file is missing.
-
-    Raises `ConfigurationError`.
-    """
-    if (text := _text(path, required=required)) is None:
-        return parse_config({})
-    raw = _parse(text, path)
-    try:
-        return parse_config(raw, source=path)
-    except ConfigurationError as error:
-        raise refusal(problems_of(error), path, lines_of(text)) from None
-
-
-def _text(path: str, *, required: bool) -> str | None:
-    # The user did not name this file, and HOME may belong to somebody else. The file says which programs are run.
-    if not required:
-        check_safe_file(path, "read")
-    try:
-        return _data(path).decode()
-    except FileNotFoundError:
-        if required:
+        """Return the text, or None if an optional file is missing. Raises `ConfigurationError`."""
+        path = self.path
+        # The user did not name this file, and HOME may belong to somebody else. The file says which programs are run.
+        if not self.required:
+            check_safe_file(path, "read")
+        try:
+            return _data(path).decode()
+        except FileNotFoundError:
+            if self.required:
+                raise ConfigurationError(
+                    f"cannot read {path}, because there is no such file",
+                    hint="correct --config, or CLISUP_CONFIG",
+                    source=path,
+                ) from None
+            return None
+        except UnicodeDecodeError as error:
             raise ConfigurationError(
-                f"cannot read {path}, because there is no such file",
-                hint="correct --config, or CLISUP_CONFIG",
+                f"cannot read {path}, because it is not UTF-8 at byte {error.start}",
+                hint="save it as UTF-8",
                 source=path,
             ) from None
-        return None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"cannot read {path}, because it is not UTF-8 at byte {error.start}", hint="save it as UTF-8", source=path
-        ) from None
-    except OSError as error:
-        hint = "name a file" if isinstance(error, IsADirectoryError) else "check its permissions"
-        raise ConfigurationError(f"cannot read {path}, because of: {error.strerror}", hint=hint, source=path) from None
+        except OSError as error:
+            hint = "name a file" if isinstance(error, IsADirectoryError) else "check its permissions"
+            raise ConfigurationError(
+                f"cannot read {path}, because of: {error.strerror}", hint=hint, source=path
+            ) from None
 
 
 def _data(path: str) -> bytes:
@@ -113,7 +97,7 @@ def _data(path: str) -> bytes:
     return data
 
 
-def _parse(text: str, path: str) -> dict[str, Any]:
+def _parse(text: str, path: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

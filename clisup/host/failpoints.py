@@ -19,8 +19,6 @@ import signal
 
 from clisup.errors import ConfigurationError
 
-__all__ = ["FAILPOINTS", "VARIABLE", "arm", "armed", "failpoint"]
-
 VARIABLE = "CLISUP_FAILPOINTS"
 FAILPOINTS: dict[str, str] = {
     "file.read": "before such a file is read",

@@ -10,16 +10,6 @@ from typing import Any
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 
-__all__ = [
-    "make_private_dir",
-    "probe_write",
-    "read_json",
-    "storage_error",
-    "sync_directory",
-    "write_atomic",
-    "write_json",
-]
-
 JSON_LIMIT = 64 * 1024 * 1024
 PROBE_BYTES = 64 * 1024  # a disk that takes this many bytes counts as not full
 

@@ -13,8 +13,6 @@ import struct
 
 from clisup.host.files import storage_error
 
-__all__ = ["FileLock", "lock_holder"]
-
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of x86-64 and arm64 Linux: type, whence, start, len, pid
 
 

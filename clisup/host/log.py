@@ -23,23 +23,10 @@ from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 from clisup.errors import ConfigurationError
 from clisup.host import clock
 from clisup.host.systemd.journal import JOURNAL_SOCKET, JournalSocket, encode_entry, entry_of, is_journal_stream
-from clisup.ops.log_events import LOG_EVENTS
-from clisup.ops.log_record import LogRate, cleaned, traceback_text
+from clisup.model.structs import JsonObject
+from clisup.ops.log_events import LOG_EVENTS, LogRate, cleaned, traceback_text
 from clisup.policy.secrets.plain_text import plain
 from clisup.policy.secrets.redact import Redactor, redacted
-
-__all__ = [
-    "LINE_PAUSE_S",
-    "LOG",
-    "MAX_LINES",
-    "MAX_LINES_BYTES",
-    "Log",
-    "LogForm",
-    "LogOutput",
-    "Sender",
-    "StderrSender",
-    "configure_logging",
-]
 
 LINE_PAUSE_S = 0.1
 """Total seconds that a half-written line may wait for its reader. The rest of the line is then dropped."""
@@ -194,7 +181,7 @@ class Log:
         while self._size > MAX_LINES_BYTES and len(self._lines) > 1:
             self._size -= len(self._lines.popleft())
 
-    def recent(self, limit: int = MAX_LINES) -> list[dict[str, Any]]:
+    def recent(self, limit: int = MAX_LINES) -> list[JsonObject]:
         """Return the last lines, oldest first, as parsed from JSON."""
         return [json.loads(line) for line in list(self._lines)[-limit:]]
 
@@ -231,7 +218,7 @@ class Log:
         whole = session is None or "exception" in record
         return cleaned(ordered, self.redact if whole else self._redact_of(str(session)))
 
-    def _keep(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> tuple[tuple[Record], dict[str, Any]]:
+    def _keep(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> tuple[tuple[Record], JsonObject]:
         self.keep(_as_json(record))
         return (record,), {}
 
@@ -302,7 +289,7 @@ def _coloured(env: Mapping[str, str]) -> bool:
     return sys.stderr.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 
-def _plain(record: Record) -> dict[str, Any]:
+def _plain(record: Record) -> JsonObject:
     """Return the record without control sequences of terminals; only a traceback has several lines."""
     return {name: plain(value) if name == "exception" else _one_line(value) for name, value in record.items()}
 

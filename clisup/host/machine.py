@@ -14,18 +14,6 @@ from clisup.errors import ClisupError, ConfigurationError
 from clisup.host.safe_paths import problem_of
 from clisup.ops.doctor import NEEDED_KERNEL, DirectoryFacts
 
-__all__ = [
-    "Mount",
-    "check_system",
-    "directory_facts",
-    "hides_processes",
-    "is_root",
-    "kernel_version",
-    "missing_features",
-    "mounts",
-    "user_name",
-]
-
 
 def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
     """Return the directory's facts for this process, without a `mode` if the path is no directory or cannot be read.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from clisup.ops.spans import Span
 
-__all__ = ["OtlpSender", "SpanSender", "check_installed", "readable", "resource_of"]
-
 SCOPE = "clisup"
 TRACES_PATH = "/v1/traces"
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from clisup.errors import ConfigurationError
 from clisup.host.files import storage_error
 
-__all__ = ["UnsafePath", "check_safe_dir", "check_safe_file", "make_safe_dir", "problem_of", "real_paths"]
-
 LINKS_LIMIT = 40
 """The kernel follows no more links in a path (path_resolution(7))."""
 

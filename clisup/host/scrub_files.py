@@ -18,8 +18,6 @@ from clisup.errors import ConfigurationError
 from clisup.policy.environment.scrub import RuleKind, RuleSet, ScrubList
 from clisup.policy.environment.scrub_list import parse_list
 
-__all__ = ["SYSTEM_DIRECTORY", "Known", "list_names", "lists_directory", "load_rules", "search_path"]
-
 SYSTEM_DIRECTORY = Path("/etc/clisup/scrub_lists")
 KINDS: tuple[RuleKind, ...] = ("allow", "scrub", "deny")
 MAX_LIST_BYTES = 1_048_576

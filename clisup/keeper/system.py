@@ -214,7 +214,7 @@ def lower_mark() -> None:
 def came_from(pid: int, roots: tuple[int, ...]) -> bool:
     """Tell whether `pid` is one of `roots` or may have been started by one.
 
-    clisup/host/sockets/peers.py has the same rule.
+    clisup/host/sockets.py has the same rule.
     """
     for _ in range(ANCESTORS_MAX):
         marked = _is_marked(pid) if pid > 0 else None

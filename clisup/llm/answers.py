@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
-from clisup.llm.shapes import JsonObject
 from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
 
 

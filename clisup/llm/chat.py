@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, field_validator
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.answers import ModelName, StreamEvent
 from clisup.llm.failures import Unsupported, usage_error
 from clisup.llm.messages import Message, Prompt
-from clisup.llm.shapes import JsonObject, NamedOptions
+from clisup.llm.shapes import NamedOptions
 from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definitions_of
 
 

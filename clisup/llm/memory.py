@@ -22,9 +22,9 @@ from typing import Any
 
 import trio
 
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError
 from clisup.llm.files import open_lock, read_bounded, write_durably
-from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import ToolOutput
 
 MAX_ENTRIES = 1000

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clisup.client.raw import JsonObject
 from clisup.llm.failures import InvalidRequest
-from clisup.llm.shapes import JsonObject
 
 Role = Literal["user", "assistant"]
 

@@ -13,9 +13,9 @@ from functools import partial
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.client.nurseries import open_plain_nursery
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import Tool, ToolDefinition
 
 __all__ = ["SLACK_S", "RunCall", "reply_of", "runner", "serve_calls", "serving", "to_wire"]

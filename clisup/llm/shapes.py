@@ -16,11 +16,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
-
-JsonObject = dict[str, Any]
-"""JSON object of any form, such as the input of a tool or a JSON Schema."""
 
 MAX_PROBLEMS = 20
 """Most problems to report of one value, such as a list of a thousand wrong items."""

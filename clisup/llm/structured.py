@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Generic, TypeVar
 
+from clisup.client.raw import JsonObject
 from clisup.llm.answers import Completion, FinishReason
 from clisup.llm.budget import Budget, ask_within
 from clisup.llm.chat import Chat
 from clisup.llm.failures import InvalidRequest, StructureError
 from clisup.llm.messages import Message, Prompt, TextBlock, as_messages
-from clisup.llm.shapes import JsonObject, Misfit, Shape
+from clisup.llm.shapes import Misfit, Shape
 
 __all__ = ["REPAIRS", "Structured", "TypedQuestion", "ask", "ask_until_it_fits"]
 

@@ -20,10 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, TextBlock
-from clisup.llm.shapes import JsonObject, problems_of, schema_of
+from clisup.llm.shapes import problems_of, schema_of
 
 PARKED_S = 600.0
 """Default seconds that a call of a `ToolDefinition` waits for its result."""

@@ -1,15 +1,14 @@
-"""Envelope of an event and its notification: their bytes, made once. Pure."""
+"""Envelope of an event and its notification: their bytes, made once, and their format of times. Pure."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from clisup.model.events import EventBase
-
-__all__ = ["FRAME_BEGIN", "FRAME_END", "Envelopes", "encode_event", "writable"]
 
 FRAME_BEGIN = b'{"jsonrpc":"2.0","method":"session/event","params":'
 FRAME_END = b"}\n"
@@ -71,3 +70,13 @@ def writable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(writable(item, depth + 1) for item in value)
     return value
+
+
+def rfc3339(seconds: float | None, *, timespec: str = "auto") -> str | None:
+    """Return seconds since the epoch as RFC 3339 in UTC. Return None for None, or for a time outside the calendar."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from clisup.model.structs import WireStruct, kept
+from clisup.model.structs import JsonObject, WireStruct, kept
 from clisup.model.usage import UNKNOWN_USAGE, Usage
 
 __all__ = [
@@ -92,7 +92,7 @@ class Block(WireStruct, frozen=True):
     text: str | None = None
     tool_use_id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
+    input: JsonObject | None = None
     media_type: str | None = None
     data: str | None = None
     native_kind: str | None = None
@@ -115,7 +115,7 @@ class SessionInit(EventBase, frozen=True, tag="session_init"):
     model: str | None = None
     cwd: str | None = None
     tools: tuple[str, ...] = kept(())
-    mcp_servers: tuple[dict[str, Any], ...] = kept(())
+    mcp_servers: tuple[JsonObject, ...] = kept(())
     permission_mode: str | None = None
     backend_version: str | None = None
     credential_source: str | None = None
@@ -239,7 +239,7 @@ class ToolUse(EventBase, frozen=True, tag="tool_use"):
     type: ClassVar[Literal["tool_use"]] = "tool_use"
     tool_use_id: str
     name: str
-    input: dict[str, Any] = kept({})
+    input: JsonObject = kept({})
     parent_tool_use_id: str | None = None
     blob: str | None = None
 
@@ -354,8 +354,8 @@ class ApprovalRequested(EventBase, frozen=True, tag="approval_requested"):
     type: ClassVar[Literal["approval_requested"]] = "approval_requested"
     approval_id: str
     tool_name: str
-    input: dict[str, Any] = kept({})
-    suggestions: tuple[dict[str, Any], ...] = kept(())
+    input: JsonObject = kept({})
+    suggestions: tuple[JsonObject, ...] = kept(())
     tool_use_id: str | None = None
     reason: str | None = None
     blob: str | None = None
@@ -406,7 +406,7 @@ class WatchdogNotice(EventBase, frozen=True, tag="watchdog"):
     phase: str
     limit_s: float | None = None
     idle_s: float | None = None
-    evidence: dict[str, Any] | None = None
+    evidence: JsonObject | None = None
 
 
 class ProcessExited(EventBase, frozen=True, tag="process_exited"):
@@ -421,9 +421,9 @@ class ProcessExited(EventBase, frozen=True, tag="process_exited"):
     signal: int | None = None
     ended_by: str = kept("unknown")
     actor: Actor | None = None
-    survivors: tuple[dict[str, Any], ...] = kept(())
-    kept: tuple[dict[str, Any], ...] | None = None
-    left: tuple[dict[str, Any], ...] | None = None
+    survivors: tuple[JsonObject, ...] = kept(())
+    kept: tuple[JsonObject, ...] | None = None
+    left: tuple[JsonObject, ...] | None = None
     duration_s: float | None = None
     max_rss_kb: int | None = None
     note: str | None = None
@@ -450,7 +450,7 @@ class TurnCompleted(EventBase, frozen=True, tag="turn_completed"):
     structured: Any = None
     prompt_ids: tuple[str, ...] | None = None
     delivery: Literal["uncertain"] | None = None
-    evidence: dict[str, Any] | None = None
+    evidence: JsonObject | None = None
     blob: str | None = None
 
 
@@ -478,7 +478,7 @@ class Notice(EventBase, frozen=True, tag="notice"):
     type: ClassVar[Literal["notice"]] = "notice"
     code: str
     message: str
-    data: dict[str, Any] | None = None
+    data: JsonObject | None = None
     actor: Actor | None = None
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["TRANSITIONS", "Cause", "SessionState", "advance"]
-
 
 class SessionState(StrEnum):
     """State of a session, in the column STATE of `clisup status`."""

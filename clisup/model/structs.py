@@ -1,4 +1,4 @@
-"""Base of the records that travel over the wire: events and their parts."""
+"""Base of the records that travel over the wire, and the refusal of wrong fields from a client or a file. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import asdict
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, GetCoreSchemaHandler
+    from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
     from pydantic_core import CoreSchema
 
-__all__ = ["WireStruct", "kept"]
+JsonObject = dict[str, Any]
+"""Object of JSON whose members are not fixed: a schema, a tool's input, a journaled event of any type."""
 
 
 class WireStruct(Struct, frozen=True, omit_defaults=True):
@@ -48,7 +49,6 @@ def kept(default: Any) -> Any:
 
 @cache
 def _model_of(cls: type[Struct]) -> type[BaseModel]:
-    """Return a pydantic model with the fields of a struct."""
     from pydantic import ConfigDict, create_model
 
     fields: dict[str, Any] = {}
@@ -62,3 +62,20 @@ def _model_of(cls: type[Struct]) -> type[BaseModel]:
 
 def _fields(model: BaseModel) -> dict[str, Any]:
     return {name: value for name, value in model if name != "type"}
+
+
+PLACE_CHARS = 128
+REASON_CHARS = 200
+
+
+def wrong_field(error: ValidationError) -> tuple[str, str]:
+    """Return the path of the first wrong field, empty for the whole value, and the reason.
+
+    Both are short whatever the value was. pydantic quotes the value that should give a block's type as a whole.
+    """
+    problem = error.errors(include_input=False, include_url=False)[0]
+    reason = problem["msg"]
+    where = ".".join(str(part) for part in problem["loc"])[:PLACE_CHARS]
+    if len(reason) > REASON_CHARS:  # the expected value stands at the end
+        reason = f"{reason[: REASON_CHARS // 2]} ... {reason[-REASON_CHARS // 2 :]}"
+    return where, reason

@@ -6,19 +6,84 @@ Exit codes 137 and 143 never count as a failure of the model: another process ki
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.model.envelope import writable
-from clisup.model.events import TurnCompleted, TurnError, TurnErrorKind, TurnOutcome
-from clisup.model.terminal import Terminal
+from clisup.model.events import (
+    AssistantMessage,
+    EventBase,
+    MessageStart,
+    SessionInit,
+    TurnCompleted,
+    TurnError,
+    TurnErrorKind,
+    TurnOutcome,
+)
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
-__all__ = ["ExitRecord", "because", "conclude", "ended_by"]
+
+class Terminal(Struct, frozen=True):
+    """Last report of the CLI on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
+
+    `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI
+    began by itself. `estimated` marks a cost from a list of prices, not from the provider. `prompts` are the ids of the
+    prompts that the turn took, if the CLI reports them.
+    """
+
+    is_error: bool
+    text: str = ""
+    stop_reason: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    estimated: bool = False
+    cost_total_usd: float | None = None
+    usage_total: Usage | None = None
+    error: TurnError | None = None
+    interrupted: bool = False
+    denied: tuple[str, ...] = ()
+    structured: object = None
+    follow_up: bool = False
+    prompts: tuple[str, ...] | None = None
+
+
+def begins_turn(events: Sequence[EventBase]) -> bool:
+    """Tell whether these events after a terminal frame show a new model request. A sub-agent's events do not."""
+    return any(
+        isinstance(event, SessionInit)
+        or (isinstance(event, MessageStart | AssistantMessage) and event.parent_tool_use_id is None)
+        for event in events
+    )
+
+
+def sum_of(words: Sequence[Terminal]) -> Terminal:
+    """Return the last terminal frame of a turn, with the usage, cost, prompts and refusals of all of them.
+
+    A CLI has a terminal frame for each time that it goes on by itself: once more for each report of background work.
+    """
+    last = words[-1]
+    if len(words) == 1:
+        return last
+    costs = [word.cost_usd for word in words if word.cost_usd is not None]
+    prompts = [word.prompts for word in words if word.prompts is not None]
+    return replace(
+        last,
+        usage=sum((word.usage for word in words[1:]), words[0].usage),
+        cost_usd=sum(costs) if len(costs) == len(words) else None,
+        estimated=any(word.estimated for word in words),
+        cost_total_usd=next((w.cost_total_usd for w in reversed(words) if w.cost_total_usd is not None), None),
+        usage_total=next((w.usage_total for w in reversed(words) if w.usage_total is not None), None),
+        denied=tuple(dict.fromkeys(name for word in words for name in word.denied)),
+        structured=next((w.structured for w in reversed(words) if w.structured is not None), None),
+        follow_up=all(word.follow_up for word in words),
+        prompts=tuple(dict.fromkeys(name for named in prompts for name in named)) if prompts else None,
+    )
+
 
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
@@ -64,18 +129,22 @@ _REASONS: dict[str, tuple[TurnOutcome, TurnError]] = {
 
 
 class ExitRecord(Struct, frozen=True):
-    """Facts of a keeper's exit.json that a verdict needs. `known` is false if no keeper could report."""
+    """Facts of a keeper's exit.json that a verdict needs."""
 
     exit_code: int | None = None
     signal: int | None = None
     reason: str = "unknown"
     duration_s: float | None = None
-    survivors: tuple[dict[str, Any], ...] = ()
-    kept: tuple[dict[str, Any], ...] = ()
-    left: tuple[dict[str, Any], ...] = ()
+    survivors: tuple[JsonObject, ...] = ()
+    kept: tuple[JsonObject, ...] = ()
+    left: tuple[JsonObject, ...] = ()
     max_rss_kb: int | None = None
-    spawn_failed: dict[str, Any] | None = None
-    known: bool = True
+    spawn_failed: JsonObject | None = None
+
+    @property
+    def known(self) -> bool:
+        """Tell whether a keeper could report the exit."""
+        return self.reason != "unknown"
 
 
 def ended_by(record: ExitRecord, asked: str | None = None) -> str:
@@ -137,7 +206,8 @@ def _outcome(
     if terminal is not None and not terminal.is_error:
         return "completed", None
     if record.spawn_failed is not None:
-        return "failed", TurnError(kind="spawn_failed", message=_spawn_message(record.spawn_failed))
+        why = record.spawn_failed.get("message") or record.spawn_failed.get("error") or "the CLI could not be started"
+        return "failed", TurnError(kind="spawn_failed", message=str(why))
     cause = ending or ({"reason": record.reason} if record.reason not in ("exit", "unknown") else None)
     if cause is not None:
         return _by_cause(cause)
@@ -176,24 +246,11 @@ def _by_cause(cause: Mapping[str, Any]) -> tuple[TurnOutcome, TurnError]:
     return _REASONS.get(reason, _REASONS["operator"])
 
 
-def _spawn_message(failure: dict[str, Any]) -> str:
-    return str(failure.get("message") or failure.get("error") or "the CLI could not be started")
-
-
-def exit_from_file(raw: dict[str, Any] | None) -> ExitRecord:
+def exit_from_file(raw: JsonObject | None) -> ExitRecord:
     """Read a keeper's exit.json. None or invalid data gives an unknown exit."""
-    if not raw:
-        return ExitRecord(known=False)
-    reason = str(raw.get("reason") or "unknown")
-    return ExitRecord(
-        exit_code=raw.get("exit_code"),
-        signal=raw.get("signal"),
-        reason=reason,
-        duration_s=raw.get("duration_s"),
-        survivors=tuple(raw.get("survivors") or ()),
-        kept=tuple(raw.get("kept") or ()),
-        left=tuple(raw.get("left") or ()),
-        max_rss_kb=raw.get("max_rss_kb"),
-        spawn_failed=raw.get("spawn_failed"),
-        known=reason != "unknown",
-    )
+    try:
+        return msgspec.convert(
+            {name: value for name, value in (raw or {}).items() if value not in (None, "")}, ExitRecord
+        )
+    except msgspec.ValidationError:
+        return ExitRecord()

@@ -17,18 +17,6 @@ from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
 from clisup.policy.versions import version_key
 
-__all__ = [
-    "BACKEND_CHECKS",
-    "MACHINE_CHECKS",
-    "BackendFacts",
-    "DirectoryFacts",
-    "Finding",
-    "MachineFacts",
-    "ServiceFacts",
-    "check_backend",
-    "check_machine",
-]
-
 Status = Literal["ok", "warn", "fail"]
 
 
@@ -326,7 +314,7 @@ MACHINE_CHECKS: Checks = (
 SHOWN = 5  # names that a finding lists; it counts further names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BackendFacts:
     """Facts about one backend.
 
@@ -360,7 +348,7 @@ class BackendFacts:
     stamps: tuple[Stamp, ...] = ()
     names_checked: str | None = None
     drift: tuple[DriftEntry, ...] = ()
-    problem: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    problem: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def check_backend(facts: BackendFacts) -> list[Finding]:

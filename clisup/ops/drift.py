@@ -20,24 +20,7 @@ from msgspec.structs import asdict
 
 from clisup.model.events import EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
-
-__all__ = [
-    "MAX_CHECKS",
-    "OVERLAP",
-    "DriftBook",
-    "DriftEntry",
-    "FrameSample",
-    "KnownFields",
-    "NameCheck",
-    "NameDrift",
-    "Scan",
-    "compare",
-    "field_names",
-    "frame_name",
-    "looks_secret",
-    "remember",
-    "restored",
-]
+from clisup.model.structs import JsonObject
 
 MAX_VERSIONS = 32
 """Limit of remembered versions of CLIs. The version that was last seen longest ago goes first."""
@@ -172,7 +155,7 @@ def _count(counts: dict[str, int], name: str, times: int = 1) -> None:
         counts[name] = counts.get(name, 0) + times
 
 
-def _frame(line: Line) -> dict[str, Any] | None:
+def _frame(line: Line) -> JsonObject | None:
     if line.oversize or line.size > MAX_LOOK_BYTES:
         return None
     try:
@@ -225,7 +208,7 @@ class DriftBook:
     def __iter__(self) -> Iterator[DriftEntry]:
         return iter(list(self._entries.values()))
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> JsonObject:
         """Return all entries, for a file."""
         return {"v": 1, "entries": [asdict(entry) for entry in self]}
 
@@ -345,7 +328,6 @@ def _names_read(piece: bytes) -> Iterator[str]:
 
 
 def _rows(piece: bytes) -> Iterator[list[str]]:
-    """Yield names that stand side by side."""
     yield from _exports(piece)
     for pattern in (_ARRAY, _STRINGS):
         for match in pattern.finditer(piece):

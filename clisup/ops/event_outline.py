@@ -12,9 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 from msgspec.structs import fields
 
 from clisup.model.events import EVENT_CLASSES, TurnError, TurnErrorKind
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage, UsageSource
-
-__all__ = ["outline"]
 
 _ENVELOPE = ("session_id", "seq", "ts", "turn_id", "source", "type")
 _WORDS = {  # words of open lists: clisup's own, or those of the CLI's protocol
@@ -44,7 +43,7 @@ _LISTED = {
 _FIELDS = {type_: frozenset(cls.__struct_fields__) for type_, cls in EVENT_CLASSES.items()}
 
 
-def outline(event: Mapping[str, Any]) -> dict[str, Any]:
+def outline(event: Mapping[str, Any]) -> JsonObject:
     """Return the event in a form that anybody may see. An event of an unknown type gives only its envelope."""
     type_ = str(event.get("type"))
     found = {name: event[name] for name in _ENVELOPE if name in event}

@@ -22,8 +22,6 @@ import msgspec
 
 from clisup.model.usage import Usage
 
-__all__ = ["TRACED", "SessionTrace", "Span", "TracedSession", "span_id", "trace_id"]
-
 MAX_TOOLS = 1000
 """Tool calls of one turn that get a span. The turn's span counts the others."""
 MAX_NAME = 200

@@ -21,18 +21,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = [
-    "MAX_RULES",
-    "ApprovalRule",
-    "Decision",
-    "Judgement",
-    "ToolQuestion",
-    "commands_of",
-    "judge",
-    "lexical",
-    "paths_of",
-]
-
 Decision = Literal["allow", "deny", "ask"]
 Pattern = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
 MAX_RULES = 256

@@ -7,8 +7,6 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-__all__ = ["Presence", "PresenceRules", "StaleLock"]
-
 
 class Presence(NamedTuple):
     """Process of the CLI that reports a native session as open. `start_time` is in clock ticks since the boot."""

@@ -20,8 +20,6 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["MAX_QUOTA", "SLOW_ROUND_S", "FairQueue", "Share", "TokenBucket"]
-
 MAX_QUOTA = 16
 """Units of work that a quick round takes up, and as many again from connections within their share. A request is one
 unit."""

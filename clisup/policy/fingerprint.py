@@ -11,9 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clisup.model.prompts.structured import schema_text
-
-__all__ = ["differences", "digest", "fingerprint"]
+from clisup.model.prompts.options import schema_text
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE")
 _WORDS = {

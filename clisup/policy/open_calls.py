@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-__all__ = ["MAX_OPEN_CALLS", "OpenCall", "OpenCalls", "OwnTimes", "ToolAnswer", "ToolLimits", "refused"]
+from clisup.model.structs import JsonObject
 
 MAX_OPEN_CALLS = 64
 """Limit of open calls of one session. Further calls get an error."""
@@ -22,7 +22,7 @@ Reason = Literal["timeout", "unserved"]
 class ToolAnswer(NamedTuple):
     """Answer for the model: text, or blocks of text and images in their wire format."""
 
-    content: str | list[dict[str, Any]]
+    content: str | list[JsonObject]
     is_error: bool = False
 
 
@@ -47,7 +47,7 @@ class OpenCall:
 
     call_id: str
     name: str
-    input: dict[str, Any]
+    input: JsonObject
     tool_use_id: str | None
     turn_id: str | None
     timeout_s: float
@@ -88,7 +88,7 @@ class OpenCalls:
         self,
         call_id: str,
         name: str,
-        arguments: dict[str, Any],
+        arguments: JsonObject,
         *,
         tool_use_id: str | None,
         turn_id: str | None,

@@ -16,8 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.model.usage import Usage
 
-__all__ = ["Price", "PriceTable", "plain_name"]
-
 _PER = 1_000_000
 _VENDOR = re.compile(r"^(?:[a-z0-9-]+\.)*anthropic\.(?=claude)|^.*/")
 _SNAPSHOT = re.compile(r"(?:\[1m\])$|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$|-v\d+(?::\d+)?$")

@@ -8,15 +8,14 @@ at once if the end was too early.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
+from clisup.model.envelope import rfc3339
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
-from clisup.model.times import rfc3339
-
-__all__ = ["AccountLimit", "describe", "epoch", "fold_limit", "iso", "with_wait"]
+from clisup.model.structs import JsonObject
 
 SAME_S = 60.0
 """Seconds in which a repeated report of the same limit is no news. A hold lasts for hours."""
@@ -107,11 +106,8 @@ def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompl
     until = _end(error.resets_at, None, now) or (limit.until if limit.state == "limited" else None)
     if until is None:
         return done
-    told: dict[str, Any] = {
-        "retry_after_s": round(max(0.0, until - now), 3),
-        "resets_at": error.resets_at or iso(until),
-    }
-    return replace(done, error=replace(error, **told))
+    wait_s, resets_at = round(max(0.0, until - now), 3), error.resets_at or iso(until)
+    return replace(done, error=replace(error, retry_after_s=wait_s, resets_at=resets_at))
 
 
 def _first_line(error: TurnError) -> str:
@@ -138,7 +134,7 @@ def iso(at: float | None) -> str | None:
     return rfc3339(at, timespec="seconds")
 
 
-def describe(limit: AccountLimit) -> dict[str, Any]:
+def describe(limit: AccountLimit) -> JsonObject:
     """Return the limit as `daemon/status` shows it."""
     return {
         "state": limit.state,

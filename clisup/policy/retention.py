@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Part", "expired", "shares"]
-
 DAY_S = 86_400.0
 
 

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from clisup.model.events import Block, EventBase, Unparsed
-from clisup.model.lines.cuts import NO_CUTS, Cuts, LongText
-from clisup.model.lines.framing import Line
-
-__all__ = ["Blob", "is_over", "raw_name", "spill"]
+from clisup.model.lines.framing import NO_CUTS, Cuts, Line, LongText
+from clisup.model.structs import JsonObject
 
 _HEAD = 4096  # characters of a spilled payload that stay in its event
-_Updates = dict[str, Any]
+_Updates = JsonObject
 
 
 class Blob(NamedTuple):
@@ -89,7 +87,7 @@ class _Spilling:
         self.blobs.append(Blob(name, text.encode("utf-8", "replace") if long is None else long))
 
 
-def _json(value: dict[str, Any]) -> str:
+def _json(value: JsonObject) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 from typing import Literal
 
-__all__ = ["CALM_S", "StorageHealth", "StorageState"]
-
 StorageState = Literal["ok", "full", "read_only", "failing"]
 
 CALM_S = 1.0

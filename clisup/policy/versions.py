@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from clisup.errors import ConfigurationError
 
-__all__ = ["in_range", "version_key"]
-
 _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*$")
 _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,

@@ -1,8 +1,8 @@
-"""Watchdog rules: when a silent turn is ended, and by which signals. Phases come from events, times from the caller. Pure.
+"""Watchdog rules: when a silent or retrying turn is ended, and by which signals. Phases come from events. Pure.
 
 The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
 stream, in the tool phase a long tool. After the last frame it is a process that does not exit, or background work that
-the process announced. Each phase has a limit of its own; 0 means never. All times are monotonic seconds.
+the process announced. Each phase has a limit of its own; 0 means never. All times are monotonic seconds, and come from the caller.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from clisup.model.events import (
     ApprovalRequested,
@@ -24,22 +25,6 @@ from clisup.model.events import (
     ToolUse,
     TurnError,
 )
-
-__all__ = [
-    "LATE_TICK_S",
-    "PHASE_LIFE",
-    "PHASE_LIMITS",
-    "Ladder",
-    "LadderKind",
-    "Phase",
-    "PhaseTracker",
-    "TurnTimeouts",
-    "Verdict",
-    "Watchdog",
-    "is_polite",
-    "ladder_for",
-    "only_heartbeats",
-]
 
 Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
 
@@ -322,3 +307,29 @@ def ladder_for(kind: LadderKind, timeouts: TurnTimeouts) -> Ladder:
 def is_polite(ladder: Ladder) -> bool:
     """Tell whether the ladder first lets the CLI end its turn in its own way."""
     return bool(ladder) and ladder[0][0] == "INT"
+
+
+_HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry changes these errors
+
+
+class Patience(NamedTuple):
+    """Limits on announced retries; 0 leaves them to the CLI (claude 2.1.329: 10 retries, 187 s of 429)."""
+
+    retries: int = 0
+    wait_s: float = 0
+
+
+def out_of_patience(event: BackendRetry, patience: Patience) -> TurnError | None:
+    """Return the error with which the turn ends after this announced retry. Return None to let the CLI retry.
+
+    A turn ends for retries that cannot succeed, too many retries, or too long a wait.
+    """
+    if event.error is None:
+        return None
+    if event.error.kind in _HOPELESS:
+        return replace(event.error, retryable=False)
+    if patience.wait_s and (event.delay_s or 0) > patience.wait_s:
+        return replace(event.error, retry_after_s=event.delay_s)
+    if patience.retries and (event.attempt or 0) > patience.retries:
+        return event.error
+    return None

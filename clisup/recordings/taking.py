@@ -19,7 +19,7 @@ from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.start import Flags, config_path, place_of
 from clisup.errors import UsageError, WorldError
-from clisup.host.config_file import read_config, with_credentials
+from clisup.host.config_file import ConfigFile, with_credentials
 from clisup.model.events import EventBase
 from clisup.model.sessions.turn_facts import TurnBook, TurnFacts, seconds_between
 from clisup.model.usage import NO_USAGE
@@ -76,8 +76,7 @@ class TakenRecording:
 
 def this_machine(env: Mapping[str, str], config: str | None) -> Machine:
     """Return this machine, with the configuration of `clisup serve`. Raises `ConfigurationError`."""
-    path, named = config_path(Flags(config=config), env)
-    settings = with_credentials(read_config(path, required=named), None, env)
+    settings = with_credentials(ConfigFile(*config_path(Flags(config=config), env)).read(), None, env)
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a uid without a name, as in a container

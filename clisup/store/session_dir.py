@@ -14,7 +14,7 @@ import msgspec
 
 from clisup.config.session_spec import SessionSpec
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
-from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.turn_state import Intent
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]

@@ -19,20 +19,7 @@ import msgspec
 
 from clisup.errors import ClisupError, UsageError
 from clisup.model.lines.json_values import has_more_values, is_deeper
-
-__all__ = [
-    "DEFAULT_MAX_FRAME",
-    "DEFAULT_MAX_VALUES",
-    "ClientAnswer",
-    "FrameReader",
-    "FrameRefusal",
-    "Request",
-    "encode_error",
-    "encode_notification",
-    "encode_notifications",
-    "encode_request",
-    "encode_result",
-]
+from clisup.model.structs import JsonObject
 
 DEFAULT_MAX_FRAME = 16 * 1024 * 1024
 DEFAULT_MAX_VALUES = 100_000
@@ -53,7 +40,7 @@ class Request:
     """Well-formed request; `id` is None for a notification."""
 
     method: str
-    params: dict[str, Any] = field(default_factory=dict)
+    params: JsonObject = field(default_factory=dict)
     id: str | int | None = None
 
 
@@ -232,7 +219,7 @@ class _NotStrict(ValueError):
     """JSON that only a lax reader accepts. The message quotes nothing from the client."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise _NotStrict("duplicate key in an object")

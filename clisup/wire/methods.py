@@ -8,8 +8,6 @@ from clisup.wire import params as p
 from clisup.wire import results as r
 from clisup.wire.status import StatusResult
 
-__all__ = ["METHODS", "PROTOCOL_VERSION", "Method", "Role"]
-
 PROTOCOL_VERSION = 1
 Role = Literal["observe", "drive", "admin", "bridge"]
 

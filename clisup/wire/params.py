@@ -3,17 +3,16 @@
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from clisup.config.model import Seconds
-from clisup.model.prompts.content import Content, Image, MediaType, image_of, text_of
-from clisup.model.prompts.history import History
-from clisup.model.prompts.sampling import SamplingParams
-from clisup.model.prompts.structured import OutputSchema
-from clisup.model.prompts.tool_spec import Tools
+from clisup.model.prompts.content import Content, Image, text_of
+from clisup.model.prompts.history import History, HistoryImage, text_or_blocks
+from clisup.model.prompts.options import OutputSchema, SamplingParams, Tools
 from clisup.model.sessions.budget import Budget
+from clisup.model.structs import JsonObject
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
 
 SessionId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
@@ -123,7 +122,7 @@ class SessionNewParams(Params):
     system_prompt: Annotated[str, Field(max_length=4 * 1024 * 1024)] | None = None
     permission_mode: PermissionMode | None = None
     env: dict[str, str] | None = None
-    mcp_config: dict[str, Any] | None = None
+    mcp_config: JsonObject | None = None
     timeouts: Timeouts | None = None
     approvals: ApprovalsParams | None = None
     budget: Budget | None = None
@@ -158,22 +157,8 @@ class TextBlock(Params):
     cache: bool = False
 
 
-class ImageBlock(Params):
-    type: Literal["image"]
-    media_type: MediaType
-    data: Annotated[str, Field(repr=False)]
-    cache: bool = False
-    _size: int = PrivateAttr(0)
-
-    @model_validator(mode="after")
-    def _is_an_image(self) -> "ImageBlock":
-        _, self._size = image_of(self.media_type, self.data)
-        return self
-
-    @property
-    def size(self) -> int:
-        """Size of the image file in bytes."""
-        return self._size
+class ImageBlock(HistoryImage):
+    pass
 
 
 SaidBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
@@ -196,7 +181,7 @@ PromptBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discrimi
 # The discriminator looks at the type first, so that an error names the faulty block, not "a list is no string".
 Prompt = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[PromptBlock], Tag("blocks")],
-    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+    Discriminator(text_or_blocks),
 ]
 
 
@@ -287,7 +272,7 @@ class NoteParams(Params):
     session_id: SessionId
     code: Annotated[str, Field(pattern=r"^client\.[a-z0-9][a-z0-9_.-]{0,63}$")]
     message: str
-    data: dict[str, Any] | None = None
+    data: JsonObject | None = None
 
     @field_validator("message")
     @classmethod
@@ -298,7 +283,7 @@ class NoteParams(Params):
 
     @field_validator("data")
     @classmethod
-    def _is_small(cls, data: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _is_small(cls, data: JsonObject | None) -> JsonObject | None:
         if data is not None and len(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) > MAX_DATA_BYTES:
             raise ValueError(f"the data has more than {MAX_DATA_BYTES} bytes as JSON")
         return data
@@ -313,7 +298,7 @@ class RespondParams(Params):
     session_id: SessionId | None = None
     decision: Literal["allow", "deny"]
     message: Annotated[str, Field(max_length=16 * 1024)] | None = None
-    updated_input: dict[str, Any] | None = None
+    updated_input: JsonObject | None = None
     remember: bool = False
 
 
@@ -357,7 +342,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 # As in a prompt: the discriminator looks at the type first, so that an error names the faulty block.
 ToolContent = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[SaidBlock], Tag("blocks")],
-    Discriminator(lambda said: "blocks" if isinstance(said, list) else "text"),
+    Discriminator(text_or_blocks),
 ]
 
 
@@ -382,5 +367,5 @@ class BridgeHelloParams(Params):
 class BridgeCallParams(Params):
     call_id: CallId
     name: ToolName
-    input: dict[str, Any] = {}
+    input: JsonObject = {}
     tool_use_id: Annotated[str, Field(max_length=256)] | None = None

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from clisup.config.keys import Effect
-from clisup.model.prompts.tool_spec import ToolSpec
+from clisup.model.prompts.options import ToolSpec
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
 GcItemKind = Literal["session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket"]
@@ -26,7 +27,7 @@ class Done(Result):
 
 class InitializeResult(Result):
     protocol_version: int
-    server: dict[str, Any]
+    server: JsonObject
     limits: dict[str, int]
     backends: list[str]
 
@@ -57,7 +58,7 @@ class MetricsResult(Result):
 
 
 class LogResult(Result):
-    lines: list[dict[str, Any]]
+    lines: list[JsonObject]
     dropped: int
     held_back: dict[str, int]
 
@@ -97,7 +98,7 @@ class BackendInfo(Result):
     version: str | None
     supported: bool
     supported_versions: str
-    capabilities: dict[str, Any]
+    capabilities: JsonObject
     unavailable_reason: str | None
     default: bool
 
@@ -161,19 +162,19 @@ class SessionSummary(Result):
     idle_s: float | None
     age_s: float | None
     turns: int
-    last_turn: dict[str, Any] | None
-    held: dict[str, Any] | None
+    last_turn: JsonObject | None
+    held: JsonObject | None
     approvals: int
-    queue: list[dict[str, Any]]
+    queue: list[JsonObject]
     tokens: Usage
     cost_usd: float | None
     cost_source: str
-    budget: dict[str, Any] | None
+    budget: JsonObject | None
     subscribers: int
     first_seq: int
     next_seq: int
-    last_event: dict[str, Any] | None
-    next_timer: dict[str, Any] | None
+    last_event: JsonObject | None
+    next_timer: JsonObject | None
 
 
 class SessionListResult(Result):
@@ -182,10 +183,10 @@ class SessionListResult(Result):
 
 
 class SessionDetail(SessionSummary):
-    tools: dict[str, Any] | None = None
-    timers: list[dict[str, Any]]
-    watch: dict[str, Any] | None
-    last_events: list[dict[str, Any]]
+    tools: JsonObject | None = None
+    timers: list[JsonObject]
+    watch: JsonObject | None
+    last_events: list[JsonObject]
 
 
 class PromptResult(Result):
@@ -194,8 +195,8 @@ class PromptResult(Result):
     delivery: Literal["delivered", "queued", "steered", "duplicate", "uncertain"]
     position: int | None = None
     prompt_id: str | None = None
-    held: dict[str, Any] | None = None
-    evidence: dict[str, Any] | None = None
+    held: JsonObject | None = None
+    evidence: JsonObject | None = None
 
 
 class TurnResult(Result):
@@ -207,10 +208,10 @@ class TurnResult(Result):
     cost_source: str | None = None
     stop_reason: str | None = None
     denied: list[str] = []
-    error: dict[str, Any] | None = None
+    error: JsonObject | None = None
     structured: Any = None
     delivery: Literal["uncertain"] | None = None
-    evidence: dict[str, Any] | None = None
+    evidence: JsonObject | None = None
 
 
 class SetResult(Result):
@@ -221,7 +222,7 @@ class SetResult(Result):
 class SetBudgetResult(Result):
     """Budget as `session/get` shows it. Null if the session has no limit any more."""
 
-    budget: dict[str, Any] | None
+    budget: JsonObject | None
 
 
 class ContextUsageResult(Result):
@@ -229,7 +230,7 @@ class ContextUsageResult(Result):
     max_tokens: int | None
     percentage: float | None
     model: str | None
-    categories: list[dict[str, Any]]
+    categories: list[JsonObject]
 
 
 class InterruptResult(Result):
@@ -248,8 +249,8 @@ class OpenApproval(Result):
     session_id: str
     turn_id: str | None
     tool_name: str
-    input: dict[str, Any]
-    suggestions: list[dict[str, Any]]
+    input: JsonObject
+    suggestions: list[JsonObject]
     requested_at: str
     seq: int
     tool_use_id: str | None = None
@@ -296,7 +297,7 @@ class ToolCallParams(Result):
     call_id: str
     tool_use_id: str | None
     name: str
-    input: dict[str, Any]
+    input: JsonObject
 
 
 class ToolCancelledParams(Result):

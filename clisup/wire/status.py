@@ -7,25 +7,13 @@ value that only a daemon knows is null.
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from clisup.model.events import TurnOutcome
+from clisup.model.structs import JsonObject
 from clisup.wire.results import BackendInfo, Result, SessionSummary
-
-__all__ = [
-    "STATUS_SCHEMA",
-    "AccountRow",
-    "BackendRow",
-    "ClientRow",
-    "DaemonInfo",
-    "DriftCounts",
-    "SessionRow",
-    "StatusResult",
-    "StorageStatus",
-    "Totals",
-]
 
 STATUS_SCHEMA = 1
 
@@ -137,7 +125,7 @@ class Totals(Result):
 
     turns: dict[str, int]
     watchdog_fired: int
-    tokens: dict[str, Any]
+    tokens: JsonObject
     cost_usd: float | None
 
 

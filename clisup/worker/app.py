@@ -23,8 +23,6 @@ from clisup.worker.tools.mcp_servers import BadMcpConfig, McpServers, read_confi
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn import TurnContext
 
-__all__ = ["main"]
-
 MODELS_S = 30.0
 """Timeout in seconds of a list of models."""
 

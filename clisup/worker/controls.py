@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from clisup.stream_json.frames import Frames
+from clisup.worker import JsonObject
 from clisup.worker.prompts import Prompt, WorkerQueue
 from clisup.worker.tools.permissions import MODES
 from clisup.worker.turn import TurnContext
-
-__all__ = ["carry_out"]
 
 
 class Controlled(Protocol):
@@ -34,7 +33,7 @@ class Controlled(Protocol):
         """End the process."""
 
 
-def carry_out(process: Controlled, request: Mapping[str, Any]) -> dict[str, Any]:
+def carry_out(process: Controlled, request: Mapping[str, Any]) -> JsonObject:
     """Carry out a request, and return the answer. An answer with `error` is a refusal."""
     match request.get("subtype"):
         case "interrupt":
@@ -61,7 +60,7 @@ def carry_out(process: Controlled, request: Mapping[str, Any]) -> dict[str, Any]
     return {"error": message, "error_code": "unsupported_request"}
 
 
-def _interrupt(process: Controlled, *, cancel_queued: bool) -> dict[str, Any]:
+def _interrupt(process: Controlled, *, cancel_queued: bool) -> JsonObject:
     process.interrupt()
     if not cancel_queued:
         return {"still_queued": process.queue.uuids()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["add_message", "messages_of", "request_messages"]
+from clisup.worker import JsonObject
 
-Message = dict[str, Any]
+Message = JsonObject
 _LOST = "No result: the process ended while the tool ran, and the outcome of the call is unknown."
 
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clisup.stream_json.transcript import Transcript, new_id, open_transcript
+from clisup.worker import JsonObject
 from clisup.worker.conversation import add_message, messages_of
-
-__all__ = ["MessageHistory", "home", "open_history"]
 
 
 class MessageHistory:
@@ -18,7 +17,7 @@ class MessageHistory:
 
     def __init__(self, transcript: Transcript, cwd: str) -> None:
         self.session_id = transcript.session_id
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[JsonObject] = []
         self._transcript, self._cwd = transcript, cwd
         self._last: str | None = None
 
@@ -41,7 +40,7 @@ class MessageHistory:
             message = {"id": head.get("id"), "type": "message", "role": "assistant", "model": head.get("model")}
             self._add("assistant", {**message, "content": [*content], "stop_reason": stop_reason})
 
-    def _add(self, role: str, message: dict[str, Any]) -> None:
+    def _add(self, role: str, message: JsonObject) -> None:
         add_message(self.messages, role, message["content"])
         own = new_id()
         self._transcript.append({

@@ -7,8 +7,6 @@ import argparse
 from clisup.worker import VERSION
 from clisup.worker.tools.permissions import MODES
 
-__all__ = ["APIS", "MAX_RETRIES", "MAX_ROUNDS", "parse"]
-
 APIS = ("anthropic", "chat", "responses")
 MAX_RETRIES = 10
 """Default number of repeats of a request, as in claude 2.1.330."""

@@ -11,15 +11,13 @@ import trio
 
 from clisup.stream_json.frames import Frame, Frames
 from clisup.stream_json.lines import encode_frame, write_all
-from clisup.worker import VERSION
+from clisup.worker import VERSION, JsonObject
 from clisup.worker.apis.prices import price_of
 from clisup.worker.controls import carry_out
 from clisup.worker.prompts import Prompt, WorkerQueue, read_line, read_prompt
 from clisup.worker.turn import TurnContext, WorkerTurn
 from clisup.worker.turn_usage import TurnUsage
 from clisup.worker.turn_writer import TurnWriter
-
-__all__ = ["KEEP_ALIVE_S", "MAX_LINE", "WorkerProcess"]
 
 MAX_LINE = 64 * 1024 * 1024
 """Longest line on stdin, in bytes."""
@@ -143,7 +141,7 @@ class WorkerProcess:
             tools=sorted(servers.tools), version=VERSION, key="user",
         )  # fmt: skip
 
-    def _steer(self, writer: TurnWriter) -> list[dict[str, Any]]:
+    def _steer(self, writer: TurnWriter) -> list[JsonObject]:
         """Return the content of the messages that came during the turn. The model reads them after its tools' results."""
         taken = self.queue.take_steering()
         for prompt in taken:

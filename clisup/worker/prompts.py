@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadInput", "Prompt", "WorkerQueue", "read_line", "read_prompt"]
+from clisup.worker import JsonObject
 
 _ORDER = {"now": 0, "next": 1, "later": 2}
 
@@ -21,12 +21,12 @@ class Prompt:
     """User message with blocks of the Anthropic API. `asked` may have `schema`, `sampling` and the caller's `tools`."""
 
     uuid: str | None
-    content: list[dict[str, Any]]
+    content: list[JsonObject]
     priority: str = "next"
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_line(line: bytes) -> dict[str, Any]:
+def read_line(line: bytes) -> JsonObject:
     """Return the object on a line, or an empty one for a line to ignore. Raises `BadInput`."""
     text = line.decode("utf-8", "replace").strip()
     if not text:

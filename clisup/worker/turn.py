@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.api import Api, ApiRequest, failure_of
 from clisup.worker.apis.events import ApiMessage
 from clisup.worker.apis.failures import RequestFailure
@@ -22,8 +23,6 @@ from clisup.worker.tools.call_runner import CallRunner
 from clisup.worker.tools.mcp_servers import McpServers
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
-
-__all__ = ["MAX_BROKEN", "TurnContext", "WorkerTurn"]
 
 MAX_BROKEN = 3
 """Allowed number of answers in a row with invalid arguments of calls."""
@@ -61,7 +60,7 @@ class WorkerTurn:
         self._calls: CallRunner | None = None
         self._broken = 0
 
-    async def play(self, steering: Callable[[], list[dict[str, Any]]]) -> bool:
+    async def play(self, steering: Callable[[], list[JsonObject]]) -> bool:
         """Ask until the answer is complete, write the result, and return whether the turn succeeded.
 
         `steering` returns the blocks that the user has sent since the turn began.
@@ -95,7 +94,7 @@ class WorkerTurn:
             history.add_user([{"type": "text", "text": note}])
             writer.interrupt(note, in_tool=calls is not None)
 
-    async def _rounds(self, steering: Callable[[], list[dict[str, Any]]]) -> bool:
+    async def _rounds(self, steering: Callable[[], list[JsonObject]]) -> bool:
         history = self._context.history
         while True:
             message = await self._answer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["TurnUsage"]
+from clisup.worker import JsonObject
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
@@ -15,7 +15,7 @@ class TurnUsage:
 
     def __init__(self, price: Callable[[str, Mapping[str, Any]], float | None]) -> None:
         self._price = price
-        self._models: dict[str, dict[str, Any]] = {}
+        self._models: dict[str, JsonObject] = {}
         self._unreported: set[str] = set()  # models with an answer without usage
         self._estimated = False
         self.answers = 0
@@ -36,17 +36,17 @@ class TurnUsage:
             self._estimated = self._estimated or cost_usd is not None
         counts["cost"] = None if cost_usd is None or counts["cost"] is None else counts["cost"] + cost_usd
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """Return the usage fields of claude's result frame. An unknown count or cost is left out."""
         totals = {name: sum(counts[name] for counts in self._models.values()) for name in _COUNTS}
-        by_model: dict[str, Any] = {model: {} for model in self._unreported}
+        by_model: JsonObject = {model: {} for model in self._unreported}
         for model, counts in self._models.items():
             by_model[model] = _model_usage(counts, with_cost=model not in self._unreported)
         source = {"cost_source": "estimated"} if self._estimated else {}
         return {"usage": totals, "model_usage_since_last_result": by_model, **source}
 
 
-def _model_usage(counts: Mapping[str, Any], *, with_cost: bool) -> dict[str, Any]:
+def _model_usage(counts: Mapping[str, Any], *, with_cost: bool) -> JsonObject:
     usage = {
         "inputTokens": counts["input_tokens"], "outputTokens": counts["output_tokens"],
         "cacheReadInputTokens": counts["cache_read_input_tokens"],

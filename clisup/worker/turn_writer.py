@@ -11,8 +11,6 @@ from clisup.worker.apis.events import ApiMessage, Event
 from clisup.worker.apis.failures import RequestFailure
 from clisup.worker.turn_usage import TurnUsage
 
-__all__ = ["TurnWriter"]
-
 _ACCEPTED = {"decision": "accept", "source": "config", "reason_type": "rule"}
 _REJECTED = {"decision": "reject", "source": "config"}
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon, Peer
 
-from clisup.config.keys import flat
+from clisup.config.keys import config_schema, flat
 from clisup.config.model import parse_config
-from clisup.config.schema import config_schema
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]

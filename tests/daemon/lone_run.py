@@ -24,7 +24,7 @@ from clisup.model.events import (
 from clisup.model.journal import read_entries
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace
-from clisup.model.terminal import Terminal
+from clisup.model.verdict import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.watchdog import TurnTimeouts, ladder_for

@@ -23,8 +23,8 @@ from session_probe import SessionProbe
 
 from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import Clearing
-from clisup.daemon.ops.cleanup_offline import clean_up_offline
 from clisup.daemon.ops.garbage import Removable
+from clisup.daemon.ops.offline import clean_up_offline
 from clisup.errors import ClisupError
 
 OLD = time.time() - 40 * 86_400

@@ -15,7 +15,7 @@ from harness import Harness, until
 from wire import Wire
 
 from clisup.errors import ClisupError
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from tests.fakecli import COMMAND
 
 SECRET = "canary-7f3a-9b1d"
@@ -511,7 +511,7 @@ def test_what_is_no_configuration_file_is_refused_at_once_and_bounded(serve: Cal
 
 
 def test_no_configuration_at_all_may_be_said_by_the_null_device(tmp_path: Path) -> None:
-    assert read_config("/dev/null", required=True) == read_config(str(tmp_path / "none"), required=False)
+    assert ConfigFile("/dev/null", required=True).read() == ConfigFile(str(tmp_path / "none"), required=False).read()
 
 
 def test_a_flood_of_hangups_is_one_reload_after_the_other_and_the_last_word_counts(

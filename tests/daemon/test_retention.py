@@ -18,7 +18,7 @@ from session_probe import SessionProbe
 from wire import Wire
 
 from clisup.config.model import RetentionConfig
-from clisup.daemon.ops.retention import Retention, parts_of
+from clisup.daemon.ops.retention import Retention, removable_parts
 from clisup.errors import ClisupError, WorldError
 from clisup.policy.retention import Part, expired
 from clisup.store.journal_store import JournalStore
@@ -245,7 +245,7 @@ def test_a_disk_that_refuses_is_told_and_tried_again(serve: Callable[..., Harnes
 def test_segments_go_in_their_order_with_their_runs_also_where_the_file_system_says_that_a_later_one_is_older() -> None:
     """A look at the files is no single moment, a clock may be set back, and a backup makes old files young."""
     segments = [Segment(1, 10, 90.0, 0, None), Segment(5, 10, 20.0, 1, None), Segment(9, 10, 95.0, 2, None)]
-    parts = parts_of("s", Stored(segments, {1: 100, 2: 100, 3: 100}), closed=False, next_seq=12, last_too=True)
+    parts = removable_parts("s", Stored(segments, {1: 100, 2: 100, 3: 100}), closed=False, next_seq=12, last_too=True)
     assert [(part.upto, part.runs, part.written) for part in parts] == [
         (4, (1,), 90.0),
         (8, (2,), 90.0),

@@ -20,13 +20,11 @@ from clisup.model.events import EventBase, PromptAccepted, StderrLine, TurnError
 from clisup.model.journal import JournalBlock, Source, encode_snapshot, event_seq, event_type, read_entries, scan
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.sessions.ledger import Ledger
-from clisup.model.sessions.spending import SPENDING
-from clisup.model.terminal import Terminal
-from clisup.model.verdict import ExitRecord, conclude
-from clisup.policy.patience import Patience, out_of_patience
+from clisup.model.usage import SPENDING
+from clisup.model.verdict import ExitRecord, Terminal, conclude
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
-from clisup.policy.watchdog import PhaseTracker
+from clisup.policy.watchdog import Patience, PhaseTracker, out_of_patience
 from clisup.wire.params import BlobParams
 from tests.daemon.recorder_in_memory import SESSION, MemoryJournal, recorder_in_memory
 from tests.fuzz.promises import promise, strict_json

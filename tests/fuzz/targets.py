@@ -16,11 +16,11 @@ from clisup.backends.claude.transcript import ClaudePresence
 from clisup.backends.recording import parse_recording, play
 from clisup.client.raw import decode
 from clisup.errors import KINDS, ClisupError, ConfigurationError, UsageError, error_from_wire
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from clisup.model.journal import JournalBlock, Record, read_entries, scan
 from clisup.model.lines.framing import Line, LineFramer
-from clisup.model.refusing import wrong_field
 from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.model.structs import wrong_field
 from clisup.policy.environment.scrub_list import parse_list
 from clisup.policy.secrets.erasing import Eraser, machine_names
 from clisup.policy.secrets.redact import Redactor
@@ -162,7 +162,7 @@ def config(data: bytes, _salt: int) -> None:
     with open(path, "wb") as file:
         file.write(data)
     try:
-        read_config(path, required=True)
+        ConfigFile(path, required=True).read()
     except ConfigurationError as error:
         promise("cannot" in error.message, "an error says what cannot be done")
 

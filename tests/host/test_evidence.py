@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
-from clisup.host.process.evidence import Evidence, Work, look
+from clisup.host.process.evidence import Evidence, Work, look, tree_memory
 
 LIMIT_S = 20.0
 
@@ -118,3 +119,45 @@ def test_a_tree_that_is_gone_is_an_empty_look() -> None:
 def test_what_is_said_of_a_look_holds_figures_and_no_command_line() -> None:
     seen = Evidence(99, 0.0, {(1, 1.0): Work(1.0, 4), (2, 1.0): Work(0.239, 6)})
     assert seen.words() == {"processes": 2, "cpu_s": 1.24, "io_bytes": 10}
+
+
+GROWN = 40 * 1024 * 1024
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "held = bytearray({GROWN}); print(1, flush=True); input()"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.communicate(b"go\\n")
+"""
+
+
+@pytest.fixture
+def parent() -> Iterator[tuple[int, int]]:
+    """A process whose only child holds 40 MiB: (its pid, the child's)."""
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.pid, int(process.stdout.readline())
+    process.communicate("go\n")
+
+
+def test_it_is_the_sum_below_the_root_without_the_root(parent: tuple[int, int]) -> None:
+    root, child = parent
+    found = tree_memory([root])[root]
+    assert found > GROWN
+    assert abs(found - psutil.Process(child).memory_info().rss) < GROWN / 4
+
+
+def test_grandchildren_count_and_each_root_has_its_own_sum(parent: tuple[int, int]) -> None:
+    root, child = parent
+    found = tree_memory([os.getpid(), root, child])
+    assert found[os.getpid()] > found[root] > GROWN
+    assert found[child] == 0
+
+
+def test_a_root_that_is_gone_takes_nothing() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert tree_memory([process.pid]) == {process.pid: 0}
+    assert tree_memory([]) == {}

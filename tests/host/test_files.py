@@ -11,7 +11,7 @@ import pytest
 from clisup.config.model import parse_config
 from clisup.errors import ConfigurationError, WorldError
 from clisup.host.clock import age_of, boot_id, monotonic, timestamp
-from clisup.host.config_file import read_config
+from clisup.host.config_file import ConfigFile
 from clisup.host.files import make_private_dir, read_json, write_atomic, write_json
 from clisup.store.transcripts import transcript_exists
 
@@ -86,14 +86,14 @@ def test_a_directory_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Pa
 def test_a_configuration_file_is_read_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[daemon]\nmax_queue = 7\n")
-    assert read_config(str(path), required=True).daemon.max_queue == 7
+    assert ConfigFile(str(path), required=True).read().daemon.max_queue == 7
 
 
 def test_without_a_file_there_are_the_defaults_unless_one_was_asked_for(tmp_path: Path) -> None:
     path = str(tmp_path / "absent.toml")
-    assert read_config(path, required=False) == parse_config({})
+    assert ConfigFile(path, required=False).read() == parse_config({})
     with pytest.raises(ConfigurationError, match="there is no such file"):
-        read_config(path, required=True)
+        ConfigFile(path, required=True).read()
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_file_that_is_none_is_refused_with_its_name_and_the_reason(tmp_path: P
     path.write_bytes(data)
     for required in (True, False):
         with pytest.raises(ConfigurationError, match=reason) as caught:
-            read_config(str(path), required=required)
+            ConfigFile(str(path), required=required).read()
         assert str(path) in caught.value.message
         assert caught.value.exit_code == 78
 
 
 def test_a_configuration_that_is_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Is a directory"):
-        read_config(str(tmp_path), required=False)
+        ConfigFile(str(tmp_path), required=False).read()
 
 
 # -- clocks and transcripts -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from clisup.errors import WorldError
 from clisup.host.locks import FileLock, lock_holder
-from clisup.host.sockets.listener import take_lock
+from clisup.host.sockets import take_lock
 
 HOLDER = """
 import sys

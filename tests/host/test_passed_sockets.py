@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ConfigurationError
-from clisup.host.sockets.listener import activated_descriptors, activated_path, bind_listener, without_activation
+from clisup.host.sockets import activated_descriptors, activated_path, bind_listener, without_activation
 
 PASS = """
 import json, os, socket, sys
-from clisup.host.sockets.listener import activated_descriptors
+from clisup.host.sockets import activated_descriptors
 from clisup.errors import ConfigurationError
 while os.open("/dev/null", os.O_RDONLY) < 5: pass
 for fd in (3, 4): os.set_inheritable(fd, True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from clisup.host.process.tree import marked_processes, marked_runs, sweep
+from clisup.host.process.tree import marked_runs, run_of, sweep
 
 HIDING = {
     "plain": "pass",
@@ -33,6 +33,10 @@ os.path.exists(sys.argv[1]) or say()
 time.sleep(1000)
 """
 Start = Callable[..., int]
+
+
+def marked_pids(session: str, run: int) -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and run_of(int(name)) == (session, run)]
 
 
 @pytest.fixture
@@ -94,12 +98,12 @@ def markers(session: str, run: int = 3) -> dict[str, str]:
 @pytest.mark.parametrize("how", HIDING)
 async def test_a_marked_process_is_found_and_killed_however_it_hides(start: Start, session: str, how: str) -> None:
     pid = start(markers(session), HIDING[how])
-    until(lambda: [found for found, _ in marked_processes(session, 3)] == [pid])  # its parents are on their way out
+    until(lambda: marked_pids(session, 3) == [pid])  # its parents are on their way out
     killed = await sweep(session, 3)
     assert [process["pid"] for process in killed] == [pid]
     assert killed[0]["comm"].startswith("python")
     assert not living(pid)
-    assert marked_processes(session, 3) == []
+    assert marked_pids(session, 3) == []
 
 
 async def test_every_process_of_a_run_is_killed_and_named(start: Start, session: str) -> None:
@@ -132,7 +136,7 @@ async def test_a_process_without_the_whole_marker_is_left_alone(
 async def test_a_process_that_cleared_its_environment_is_not_found(start: Start, session: str) -> None:
     pid = start(markers(session), "say(); os.execve('/bin/sleep', ['sleep', '1000'], {})")
     until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
-    assert marked_processes(session, 3) == []
+    assert marked_pids(session, 3) == []
     assert living(pid)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import ConfigurationError, WorldError
-from clisup.host.config_file import read_config
-from clisup.host.safe_paths import check_safe_dir, check_safe_file, make_safe_dir, problem_of
+from clisup.host.config_file import ConfigFile
+from clisup.host.safe_paths import check_safe_dir, check_safe_file, make_safe_dir, problem_of, real_paths
 
 STRANGER = 12345
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -284,5 +284,23 @@ def test_a_configuration_that_nobody_named_is_read_only_where_no_other_user_can_
     path.write_text("[daemon]\nmax_running = 3\n")
     path.chmod(0o666)
     with pytest.raises(ConfigurationError, match="others may write"):
-        read_config(str(path), required=False)
-    assert read_config(str(path), required=True).daemon.max_running == 3
+        ConfigFile(str(path), required=False).read()
+    assert ConfigFile(str(path), required=True).read().daemon.max_running == 3
+
+
+def test_links_are_followed_in_the_path_and_in_the_directory_also_to_what_is_not_there_yet(tmp_path: Path) -> None:
+    (tmp_path / "real" / "src").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "cwd").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "src" / "out").symlink_to(tmp_path / "outside")
+    found, cwd = real_paths(["src/new.py", "src/out/new.py", "src/out/../x", "/"], str(tmp_path / "cwd"))
+    assert cwd == str(tmp_path / "real")
+    # `..` after a link is above where the link leads, not above the link
+    assert found == [f"{cwd}/src/new.py", f"{tmp_path}/outside/new.py", f"{tmp_path}/x", "/"]
+
+
+def test_a_circle_of_links_has_an_answer_too(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    found, _ = real_paths(["a/x"], str(tmp_path))
+    assert found[0].startswith(str(tmp_path))

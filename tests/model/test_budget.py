@@ -19,8 +19,7 @@ from clisup.model.sessions.budget import (
     used_of,
 )
 from clisup.model.sessions.ledger import Ledger, turn_duration
-from clisup.model.sessions.spending import SPENDING
-from clisup.model.usage import Usage
+from clisup.model.usage import SPENDING, Usage
 
 
 @pytest.mark.parametrize(

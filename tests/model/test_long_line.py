@@ -15,8 +15,7 @@ from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.codex.exec import CodexExecDecoder
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.qwen.decoder import QwenDecoder
-from clisup.model.lines.cuts import OPEN
-from clisup.model.lines.framing import Line, LineFramer
+from clisup.model.lines.framing import OPEN, Line, LineFramer
 from clisup.model.lines.long_line import HEAD, SHORT_LINE, SLICE, shorten
 from tests.backends.long_texts import in_pieces, make_smaller, short, told
 

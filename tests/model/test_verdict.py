@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from clisup.model.events import TurnError, TurnErrorKind
-from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
-from clisup.model.verdict import ExitRecord, conclude, ended_by, exit_from_file
+from clisup.model.verdict import ExitRecord, Terminal, conclude, ended_by, exit_from_file
 
 GOOD = Terminal(is_error=False, text="done", usage=Usage(output_tokens=4, source="reported"), cost_usd=0.25)
 BAD = Terminal(is_error=True, error=TurnError(kind="overloaded", message="529"))
@@ -36,7 +35,7 @@ ROWS = [
     (GOOD, LEFT, None, "completed", None),
     (GOOD, ExitRecord(exit_code=1, reason="exit"), None, "completed", None),
     (GOOD, ExitRecord(signal=9, reason="exit"), None, "completed", None),
-    (GOOD, ExitRecord(known=False), None, "completed", None),
+    (GOOD, ExitRecord(), None, "completed", None),
     (GOOD, ExitRecord(reason="watchdog:linger"), dog("linger"), "completed", None),
     (GOOD, ExitRecord(reason="client"), {"reason": "client"}, "completed", None),
     (BAD, LEFT, None, "failed", "overloaded"),
@@ -47,8 +46,8 @@ ROWS = [
     (None, LEFT, None, "failed", "crashed"),
     (None, ExitRecord(exit_code=143, reason="exit"), None, "failed", "crashed"),
     (None, ExitRecord(signal=9, reason="exit"), None, "failed", "crashed"),
-    (None, ExitRecord(known=False), None, "failed", "crashed"),
-    (None, ExitRecord(known=False), {"reason": "client"}, "interrupted", "cancelled"),
+    (None, ExitRecord(), None, "failed", "crashed"),
+    (None, ExitRecord(), {"reason": "client"}, "interrupted", "cancelled"),
     (None, ExitRecord(reason="client"), None, "interrupted", "cancelled"),
     (None, ExitRecord(reason="operator"), None, "interrupted", "cancelled"),
     (None, ExitRecord(reason="lease"), None, "interrupted", "cancelled"),
@@ -145,7 +144,7 @@ def test_a_structured_answer_is_kept_and_one_that_is_nested_very_deep_is_no_faul
         (ExitRecord(signal=15, reason="client"), "client"),
         (ExitRecord(signal=9, reason="watchdog:model"), "watchdog:model"),
         (ExitRecord(reason="operator"), "operator"),
-        (ExitRecord(known=False), "unknown"),
+        (ExitRecord(), "unknown"),
     ],
 )
 def test_it_says_who_ended_the_process(record: ExitRecord, who: str) -> None:

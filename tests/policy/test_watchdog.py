@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from clisup.model.events import (
     ApprovalRequested,
     ApprovalResolved,
+    BackendRetry,
     BackendStatus,
     EventBase,
     MessageStart,
@@ -19,8 +21,18 @@ from clisup.model.events import (
     TaskUpdate,
     ToolResult,
     ToolUse,
+    TurnError,
 )
-from clisup.policy.watchdog import PHASE_LIMITS, Phase, PhaseTracker, TurnTimeouts, Watchdog
+from clisup.policy.watchdog import (
+    PHASE_LIMITS,
+    Patience,
+    Phase,
+    PhaseTracker,
+    TurnTimeouts,
+    Watchdog,
+    ladder_for,
+    out_of_patience,
+)
 
 LIMITS = TurnTimeouts(
     startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, resting=600, turn=0
@@ -334,3 +346,54 @@ def test_a_process_that_does_not_leave_is_ended_also_where_a_call_is_open() -> N
     dog = Watchdog(TurnTimeouts(linger=5), now=0, phase="linger")
     dog.hold(held=True, now=0)
     assert dog.poll(5).action == "fire"
+
+
+def retry(kind: str, *, attempt: int | None = 1, delay_s: float | None = 1.0) -> BackendRetry:
+    error = msgspec.convert({"kind": kind, "message": "no", "retryable": True}, TurnError)
+    return BackendRetry(attempt=attempt, max_attempts=10, delay_s=delay_s, error=error)
+
+
+@pytest.mark.fault(64)
+@pytest.mark.parametrize("kind", ["authentication", "permission", "quota_exceeded"])
+def test_what_no_retry_can_change_ends_at_once_and_is_not_retryable(kind: str) -> None:
+    error = out_of_patience(retry(kind), Patience())
+    assert error is not None and error.kind == kind and not error.retryable
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "rate_limit", "server", "network"])
+def test_all_else_is_left_to_the_cli_by_default(kind: str) -> None:
+    assert out_of_patience(retry(kind, attempt=9, delay_s=40), Patience()) is None
+
+
+def test_one_retry_more_than_allowed_ends_the_turn_with_its_own_error() -> None:
+    patience = Patience(retries=2)
+    assert out_of_patience(retry("overloaded", attempt=2), patience) is None
+    error = out_of_patience(retry("overloaded", attempt=3), patience)
+    assert error is not None and error.kind == "overloaded" and error.retryable
+
+
+def test_a_wait_longer_than_allowed_ends_the_turn_and_says_how_long_it_would_be() -> None:
+    patience = Patience(wait_s=5)
+    assert out_of_patience(retry("rate_limit", delay_s=5), patience) is None
+    error = out_of_patience(retry("rate_limit", delay_s=30), patience)
+    assert error is not None and (error.kind, error.retry_after_s) == ("rate_limit", 30)
+
+
+@pytest.mark.parametrize("event", [BackendRetry(attempt=99), retry("server", attempt=None, delay_s=None)])
+def test_a_retry_that_says_little_is_given_time(event: BackendRetry) -> None:
+    assert out_of_patience(event, Patience(retries=1, wait_s=1)) is None
+
+
+TIMEOUTS = TurnTimeouts(int_grace=2, term_grace=7)
+
+
+def test_an_ending_is_gentle_first() -> None:
+    assert ladder_for("graceful", TIMEOUTS) == [("INT", 2), ("TERM", 7)]
+
+
+def test_a_term_ending_leaves_sigint_out() -> None:
+    assert ladder_for("term", TIMEOUTS) == [("TERM", 7)]
+
+
+def test_a_kill_has_no_step_before_sigkill() -> None:
+    assert ladder_for("kill", TIMEOUTS) == []

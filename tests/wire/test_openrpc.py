@@ -17,8 +17,16 @@ import clisup
 from clisup.errors import KINDS
 from clisup.model.events import EVENT_TYPES
 from clisup.wire.methods import METHODS, PROTOCOL_VERSION
-from clisup.wire.openrpc import NEVER_YET, OF_CONNECTIONS, OWN_ERRORS, document, errors_of
-from clisup.wire.schemas import BY_HAND, events_schema, status_schema
+from clisup.wire.openrpc import (
+    BY_HAND,
+    NEVER_YET,
+    OF_CONNECTIONS,
+    OWN_ERRORS,
+    document,
+    errors_of,
+    events_schema,
+    status_schema,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "docs" / "schemas"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from clisup.model.events import BackendRetry, ContentDelta, EventBase, RateLimit, Retracted, Unparsed
-from clisup.model.terminal import Terminal
+from clisup.model.verdict import Terminal
 from tests.worker.driver import KEY, KEY_ENV, Worker, worker
 from tests.worker.fake_api import (
     APIS,

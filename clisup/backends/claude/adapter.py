@@ -32,8 +32,7 @@ from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.transcripts import find_prompt
 from clisup.model.prompts.content import Content, Image
-from clisup.model.prompts.structured import schema_text
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 from clisup.policy.cli_files import PresenceRules
 
 __all__ = ["PERMISSION_MODES", "ClaudeAdapter", "as_text", "user_message"]

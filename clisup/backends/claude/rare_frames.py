@@ -24,6 +24,7 @@ from clisup.backends.frames import (
     status,
     status_from,
 )
+from clisup.model.envelope import rfc3339
 from clisup.model.events import (
     BackendRetry,
     EventBase,
@@ -33,7 +34,6 @@ from clisup.model.events import (
     TaskUpdate,
     ToolProgress,
 )
-from clisup.model.times import rfc3339
 
 __all__ = ["RARE", "SILENT", "STREAM_SILENT", "Tasks", "rate_limit", "session_init"]
 

@@ -26,7 +26,7 @@ from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
 from clisup.model.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.model.lines.framing import Line
-from clisup.model.prompts.structured import object_in
+from clisup.model.prompts.options import object_in
 from clisup.model.usage import Usage
 
 __all__ = ["CodexDecoder", "CodexTurn"]

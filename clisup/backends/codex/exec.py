@@ -28,8 +28,7 @@ from clisup.errors import UsageError
 from clisup.model.events import SessionInit, TurnError
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import text_of
-from clisup.model.prompts.structured import schema_text
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 from clisup.model.usage import Usage
 
 __all__ = ["CodexExecAdapter", "CodexExecDecoder"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_number, get_str, status, status_from
+from clisup.model.envelope import rfc3339
 from clisup.model.events import EventBase, RateLimit, ToolProgress
-from clisup.model.times import rfc3339
 from clisup.model.usage import Usage
 
 __all__ = ["NOTICES", "SILENT", "RateLimits", "Tokens", "usage_of"]

@@ -12,7 +12,7 @@ from clisup.backends.base import LaunchRequest
 from clisup.backends.frames import Frame
 from clisup.errors import UsageError
 from clisup.model.prompts.content import Content, Image
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = [
     "GREETING", "INTERRUPT", "START_TURN", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",

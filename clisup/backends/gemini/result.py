@@ -23,8 +23,8 @@ from clisup.backends.errors import (
 )
 from clisup.backends.frames import Frame, get_dict, get_int, get_str
 from clisup.model.events import TurnError
-from clisup.model.terminal import Terminal
 from clisup.model.usage import Usage
+from clisup.model.verdict import Terminal
 
 __all__ = ["ERRORS", "explain_end", "is_denial", "last_attempt", "terminal_of"]
 

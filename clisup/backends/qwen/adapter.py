@@ -20,8 +20,7 @@ from clisup.backends.qwen.errors import ERRORS, last_failure
 from clisup.backends.qwen.history import QwenSeed, base_directory
 from clisup.backends.transcripts import find_prompt, texts_of
 from clisup.model.events import TurnError
-from clisup.model.prompts.structured import schema_text
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
+from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 
 __all__ = ["PERMISSION_MODES", "QwenAdapter"]
 

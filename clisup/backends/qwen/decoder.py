@@ -43,8 +43,8 @@ from clisup.model.events import (
     ToolResult,
 )
 from clisup.model.lines.framing import Line
-from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
+from clisup.model.verdict import Terminal
 
 __all__ = ["QwenDecoder", "own_words"]
 

@@ -159,7 +159,8 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
-    from clisup.daemon.ops.offline import Flags, examine
+    from clisup.daemon.ops.offline import examine
+    from clisup.daemon.start import Flags
 
     return examine(Flags(config=config), backend, cwd)
 
@@ -183,7 +184,8 @@ def _print(found: list[JsonObject], ink: Ink) -> None:
 
 
 def _show_drift(backend: str, config: str | None, as_json: bool) -> int:
-    from clisup.daemon.ops.offline import Flags, find_name_drift
+    from clisup.daemon.ops.offline import find_name_drift
+    from clisup.daemon.start import Flags
 
     daemon, command = _daemon_view(backend)
     if config is not None:

@@ -17,7 +17,8 @@ from clisup.config.keys import key_of
 from clisup.errors import EXIT_CONFIGURATION, EXIT_OK, ClisupError
 
 if TYPE_CHECKING:
-    from clisup.daemon.ops.config_view import Flags, Shown, Value
+    from clisup.daemon.ops.offline import Shown, Value
+    from clisup.daemon.start import Flags
 
 __all__ = ["config"]
 
@@ -49,7 +50,7 @@ def check(config: str | None, as_json: bool) -> int:
       clisup config check --config ./clisup.toml
       clisup config check && clisup daemon reload
     """
-    from clisup.daemon.ops.config_view import check_configuration
+    from clisup.daemon.ops.offline import check_configuration
 
     found = check_configuration(_flags(config))
     if as_json:
@@ -96,7 +97,7 @@ def show(
       clisup config show backends.claude.timeouts
       clisup config show --json | jq -r '.values[] | select(.origin.kind != "default") | .key'
     """
-    from clisup.daemon.ops.config_view import show_configuration
+    from clisup.daemon.ops.offline import show_configuration
 
     shown = show_configuration(_flags(config, socket, state_dir))
     chosen = [value for value in shown.values if not prefixes or any(_below(value.key, prefix) for prefix in prefixes)]
@@ -198,13 +199,13 @@ def schema() -> int:
     Example:
       clisup config schema > ~/.config/clisup/config.schema.json
     """
-    from clisup.config.schema import config_schema
+    from clisup.config.keys import config_schema
 
     print(json.dumps(config_schema(), indent=2, ensure_ascii=False))
     return EXIT_OK
 
 
 def _flags(config: str | None, socket: str | None = None, state_dir: str | None = None) -> Flags:
-    from clisup.daemon.ops.config_view import Flags
+    from clisup.daemon.start import Flags
 
     return Flags(config=config, socket=socket, state_dir=state_dir)

@@ -329,7 +329,7 @@ def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
-        from clisup.daemon.ops.cleanup_offline import clean_up_offline
+        from clisup.daemon.ops.offline import clean_up_offline
 
         done = clean_up_offline(dry_run=dry_run, older_than_s=older_than)
     if as_json:

@@ -22,9 +22,9 @@ from clisup.daemon.clients.subscription import Subscription
 from clisup.daemon.ops.metrics import OTHER, Metrics
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
 from clisup.host.log import LOG
-from clisup.host.sockets.peers import Peer
+from clisup.host.sockets import Peer
 from clisup.model.events import Actor
-from clisup.model.refusing import wrong_field
+from clisup.model.structs import wrong_field
 from clisup.wire.jsonrpc import (
     ClientAnswer,
     FrameReader,

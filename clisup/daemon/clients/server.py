@@ -17,7 +17,7 @@ from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.ops.metrics import Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.host.sockets.peers import Peer, comes_from, own_uids, peer_of
+from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error
 

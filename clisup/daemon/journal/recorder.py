@@ -21,8 +21,8 @@ from clisup.model.envelope import Envelopes
 from clisup.model.events import ContentDelta, EventBase, Notice
 from clisup.model.journal import JournalBlock, Source, StoredEvent, blocks_of, encode_block, event_type
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
-from clisup.model.sessions.spending import SPENDING
 from clisup.model.sessions.turn_state import TurnState
+from clisup.model.usage import SPENDING
 from clisup.store.journal_reader import JournalReader
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir

@@ -24,8 +24,6 @@ from clisup.store.stored_sizes import look_at
 from clisup.wire.params import GcParams
 from clisup.wire.results import GcFailure, GcItem, GcResult
 
-__all__ = ["MAX_ITEMS", "Clearing", "Facts", "SessionFact", "find", "result_of"]
-
 MAX_ITEMS = 10_000
 """Limit of items that one call removes. The result has the number of further items."""
 
@@ -75,7 +73,6 @@ class Clearing:
         return Facts(state_dir, self._socket, True, home, sessions, runs)
 
     async def _remove_all(self, items: Iterable[Removable]) -> dict[str, str]:
-        """Remove the items, and return the reason for each failure."""
         failed: dict[str, str] = {}
         gone = 0
         with trio.CancelScope(shield=True):  # finish even if the client has disconnected

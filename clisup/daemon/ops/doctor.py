@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import trio
 
@@ -23,8 +22,6 @@ from clisup.host.systemd.service import service_facts
 from clisup.ops.doctor import BackendFacts, DirectoryFacts, Finding, MachineFacts, check_backend, check_machine
 from clisup.ops.drift import DriftEntry
 from clisup.store.drift_store import last_check
-
-__all__ = ["LOOK_LIMIT_S", "Surroundings", "diagnose", "diagnose_machine"]
 
 LOOK_LIMIT_S = 5.0
 """Time limit for one directory: a file system without its server never answers."""
@@ -116,69 +113,61 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
 
 
 async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:
-    known: dict[str, Any] = {"name": backend.name, "lists": backend.adapter.lists, "optional": optional}
-    known["key_env"] = backend.config.key_env if backend.config.kind in API_KINDS else None
-    problem: dict[str, tuple[str, str]] = {}
+    key_env = backend.config.key_env if backend.config.kind in API_KINDS else None
+    facts = BackendFacts(backend.name, backend.adapter.lists, optional=optional, key_env=key_env)
     try:
-        known["path"] = backend.executable().path
+        facts.path = backend.executable().path
     except ClisupError as error:
-        return BackendFacts(**known, problem={"executable": (error.message, error.hint)})
+        facts.problem["executable"] = (error.message, error.hint)
+        return facts
     argv = backend.argv()
-    known["worker"] = () if argv[0] == known["path"] else argv
+    facts.worker = () if argv[0] == facts.path else argv
     try:
         own = backend.own_launch()
-        env, known["environment"] = backend.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+        env, facts.environment = backend.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
     except ClisupError as error:
-        return BackendFacts(
-            **known, problem=dict.fromkeys(("version", "argv", "environment"), (error.message, error.hint))
-        )
+        facts.problem |= dict.fromkeys(("version", "argv", "environment"), (error.message, error.hint))
+        return facts
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_ask_version, backend, known, problem)
-        nursery.start_soon(_ask_login, backend, argv, env, known)
+        nursery.start_soon(_ask_version, backend, facts)
+        nursery.start_soon(_ask_login, backend, argv, env, facts)
     try:
         spec = backend.adapter.launch(_plain_request(backend, argv, around.cwd or "/"))
-        known["argv"] = tuple(backend.plain(part) for part in spec.argv)
+        facts.argv = tuple(backend.plain(part) for part in spec.argv)
     except ClisupError as error:
-        problem["argv"] = (error.message, error.hint or f"correct backends.{backend.name} in the configuration")
-    return BackendFacts(
-        **known,
-        supported=backend.versions,
-        inherited=frozenset(around.env),
-        pairs=backend.rules.pairs,
-        keys=backend.adapter.login_keys,
-        pass_env=tuple(backend.config.pass_env),
-        root=is_root(),
-        refused_as_root=backend.adapter.refused_as_root(env),
-        args=tuple(backend.config.args),
-        stamps=backend.rules.stamps,
-        names_checked=last_check(around.state_dir, backend.adapter.lists),
-        drift=tuple(entry for entry in around.drift if entry.kind == backend.adapter.kind),
-        problem=problem,
-    )
+        facts.problem["argv"] = (error.message, error.hint or f"correct backends.{backend.name} in the configuration")
+    facts.supported = backend.versions
+    facts.inherited = frozenset(around.env)
+    facts.pairs, facts.stamps = backend.rules.pairs, backend.rules.stamps
+    facts.keys = backend.adapter.login_keys
+    facts.pass_env, facts.args = tuple(backend.config.pass_env), tuple(backend.config.args)
+    facts.root, facts.refused_as_root = is_root(), backend.adapter.refused_as_root(env)
+    facts.names_checked = last_check(around.state_dir, backend.adapter.lists)
+    facts.drift = tuple(entry for entry in around.drift if entry.kind == backend.adapter.kind)
+    return facts
 
 
-async def _ask_version(backend: Backend, known: dict[str, Any], problem: dict[str, tuple[str, str]]) -> None:
+async def _ask_version(backend: Backend, facts: BackendFacts) -> None:
     try:
-        _, known["version"] = await backend.ready()
+        _, facts.version = await backend.ready()
     except ClisupError as error:
-        known["version"] = error.data.get("installed")
-        problem["version"] = (error.message, error.hint)
+        facts.version = error.data.get("installed")
+        facts.problem["version"] = (error.message, error.hint)
 
 
-async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, str], known: dict[str, Any]) -> None:
-    if (key_env := known["key_env"]) is not None:
-        known["login"] = bool(env.get(key_env))
+async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, str], facts: BackendFacts) -> None:
+    if facts.key_env is not None:
+        facts.login = bool(env.get(facts.key_env))
         return
     adapter = backend.adapter
     if adapter.login_args:
-        known["login_asked"] = " ".join((backend.command[0], *adapter.login_args))
-        known["login_elsewhere"] = adapter.login_elsewhere
+        facts.login_asked = " ".join((backend.command[0], *adapter.login_args))
+        facts.login_elsewhere = adapter.login_elsewhere
         answer = await ask((*argv, *adapter.login_args), {**env, **adapter.login_env})
-        known["login"] = None if answer.exit_code is None else adapter.parse_login(answer.output, answer.exit_code)
+        facts.login = None if answer.exit_code is None else adapter.parse_login(answer.output, answer.exit_code)
 
 
 def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:
-    """Return the request of an ordinary first prompt."""
     chosen = str(uuid.UUID(int=0)) if backend.adapter.capabilities.chosen_id else None
     return LaunchRequest(
         command=argv,

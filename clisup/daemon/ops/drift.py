@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import structlog
 from msgspec.structs import asdict
@@ -11,10 +10,9 @@ from msgspec.structs import asdict
 from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.model.structs import JsonObject
 from clisup.ops.drift import DriftEntry, FrameSample
 from clisup.store.drift_store import known_fields, load_drift, save_drift
-
-__all__ = ["Drift"]
 
 FIRST_RUNS, EVERY = 16, 8
 """Compare the fields of the first runs of a version, then of every eighth run: a comparison costs a tenth of a short turn."""
@@ -28,7 +26,7 @@ class Drift:
         self._state_dir = state_dir
         self._storage = storage
         self._book = load_drift(state_dir)
-        self._known: dict[str, Any] = {}
+        self._known: JsonObject = {}
         self._runs: dict[str, int] = {}  # runs of the last version
         self._version: dict[str, str] = {}
 
@@ -57,6 +55,6 @@ class Drift:
     def __iter__(self) -> Iterator[DriftEntry]:
         return iter(self._book)
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[JsonObject]:
         """Return the rows of `drift` in `daemon/status`."""
         return [asdict(entry) for entry in self._book]

@@ -26,6 +26,7 @@ from clisup.daemon.ops.metrics import METRICS, Histogram, Metric, unit_of
 from clisup.host import clock
 from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState
+from clisup.model.structs import JsonObject
 from clisup.policy.rate_limit import epoch
 from clisup.policy.storage_health import StorageState
 from clisup.wire.params import MetricsFormat
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from clisup.daemon.app import Daemon
     from clisup.daemon.ops.drift import Drift
     from clisup.daemon.sessions.session import Session
-
-__all__ = ["CONTENT_TYPES", "exposition_of"]
 
 CONTENT_TYPES: dict[MetricsFormat, str] = {
     "prometheus": exposition.CONTENT_TYPE_PLAIN_0_0_4,
@@ -87,7 +86,6 @@ def _family(metric: Metric, rows: Rows) -> Family:
 
 
 def _values(daemon: Daemon) -> dict[str, Rows]:
-    """Return the current values of all metrics that the daemon's state holds."""
     manager, services, clients = daemon.manager, daemon.manager.services, daemon.server.connections
     slots, storage = services.slots, services.storage.describe()
     times = os.times()
@@ -154,7 +152,7 @@ def _per_backend(daemon: Daemon, count: Callable[[Session], int]) -> Rows:
     return _sorted(counts)
 
 
-def _accounts(rows: list[dict[str, Any]]) -> dict[str, Rows]:
+def _accounts(rows: list[JsonObject]) -> dict[str, Rows]:
     waiting: Counter[tuple[str, ...]] = Counter()
     highest: dict[tuple[str, ...], float] = {}
     for row in rows:

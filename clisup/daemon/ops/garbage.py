@@ -19,21 +19,9 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process import cgroups
-from clisup.host.sockets.peers import is_gone
+from clisup.host.sockets import is_gone
 from clisup.policy.retention import Part
 from clisup.store.session_dir import SCRATCH, RunDir, SessionDir
-
-__all__ = [
-    "Removable",
-    "around_sockets",
-    "cli_sockets",
-    "empty_cgroups",
-    "of_runs",
-    "private_of",
-    "remove",
-    "temporary",
-    "trash",
-]
 
 TEMPORARY_AGE_S = 3600.0
 """Age of a half-written file of a dead process. Writing a file takes milliseconds."""

@@ -15,8 +15,6 @@ from clisup.host.process import cgroups
 from clisup.host.process.tree import marked_runs, sweep
 from clisup.store.session_dir import RunDir, SessionDir
 
-__all__ = ["end_leftovers", "end_run", "end_unsupervised"]
-
 Run = tuple[str, int]
 
 

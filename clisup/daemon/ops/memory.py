@@ -9,8 +9,6 @@ import trio
 from clisup.host import clock
 from clisup.host.process.evidence import tree_memory
 
-__all__ = ["MEMORY_LOOK_S", "MemoryLook"]
-
 MEMORY_LOOK_S = 3.0
 """Lifetime of a measurement. Without runs there is no measurement."""
 

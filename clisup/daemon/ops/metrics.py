@@ -35,8 +35,6 @@ from clisup.model.events import (
 )
 from clisup.policy.watchdog import Phase
 
-__all__ = ["COUNTED", "METRICS", "OTHER", "Histogram", "Meter", "Metric", "Metrics", "among", "unit_of", "watch_lag"]
-
 OTHER = "other"
 LOOK_EVERY_S = 1.0
 MAX_BACKENDS = 64
@@ -75,23 +73,9 @@ NOTICES = (
     "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
 )  # fmt: skip
 SPAN_RESULTS = ("exported", "failed", "dropped")
-_SIGNALS = [
-    "HUP",
-    "INT",
-    "QUIT",
-    "ILL",
-    "ABRT",
-    "BUS",
-    "FPE",
-    "KILL",
-    "SEGV",
-    "PIPE",
-    "ALRM",
-    "TERM",
-    "XCPU",
-    "XFSZ",
-    "SYS",
-]
+_SIGNALS = (
+    "HUP", "INT", "QUIT", "ILL", "ABRT", "BUS", "FPE", "KILL", "SEGV", "PIPE", "ALRM", "TERM", "XCPU", "XFSZ", "SYS",
+)  # fmt: skip
 SIGNALS: dict[int, str] = {int(signal.Signals[f"SIG{name}"]): f"SIG{name}" for name in _SIGNALS}
 
 

@@ -1,34 +1,55 @@
-"""Checks of `clisup doctor` that run in the command itself: without a daemon, or too slow for a daemon."""
+"""Work of `clisup doctor`, `config` and `gc` in the command itself: without a daemon, or too slow for a daemon."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import trio
 from msgspec.structs import asdict
+from pydantic import SecretStr
 
+from clisup.config.keys import SECRET, Effect, flat, key_of, parts_of
 from clisup.config.model import Config, parse_config
+from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.ops import garbage
+from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
 from clisup.daemon.ops.doctor import Surroundings, diagnose
+from clisup.daemon.ops.garbage import Removable
+from clisup.daemon.ops.retention import due_of, removable_parts, remove_files
 from clisup.daemon.start import Flags, Place, config_path, place_of
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
-from clisup.host.config_file import read_config, with_credentials
+from clisup.host.config_file import ConfigFile, with_credentials
+from clisup.host.locks import FileLock
+from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.program_files import program_files, read_pieces
+from clisup.host.safe_paths import make_safe_dir
+from clisup.locations import SOCKET_PATH_LIMIT
+from clisup.model.structs import JsonObject
 from clisup.ops.drift import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
+from clisup.policy.retention import Part
+from clisup.policy.secrets.redact import Redactor
+from clisup.store.cursor_store import CursorStore
 from clisup.store.drift_store import load_checks, load_drift, save_checks
-
-__all__ = ["Flags", "examine", "find_name_drift"]
+from clisup.store.journal_reader import Segments
+from clisup.store.offline import StoredSession, stored_sessions
+from clisup.store.session_dir import SessionDir
+from clisup.store.stored_sizes import look_at
+from clisup.wire.params import GcParams
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read and the bytes to read."""
 
 
-def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, Any]]:
+def examine(flags: Flags, name: str | None, cwd: str | None) -> list[JsonObject]:
     """Return the answer of `backend/check` for a daemon that would start here and now.
 
     Raises `UsageError(backend_not_found)`. A wrong configuration is a finding.
@@ -37,11 +58,11 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, A
     path, named = config_path(flags, env)
     config, backends, problem = parse_config({}), None, None
     try:
-        config = with_credentials(read_config(path, required=named), None, env)
+        config = with_credentials(ConfigFile(path, named).read(), None, env)
         backends = Backends(config, env)
     except ConfigurationError as error:
         problem = (error.message, error.hint)
-    place = _place(flags, config)
+    place = _place(flags, config, env)
     around = Surroundings(
         state_dir=place.state_dir,
         socket=place.socket,
@@ -54,22 +75,21 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[dict[str, A
     )
     chosen = [] if backends is None else list(backends) if name is None else [backends.get(name)]
 
-    async def found() -> list[dict[str, Any]]:
+    async def found() -> list[JsonObject]:
         findings = await diagnose(around, chosen, optional=config.defaults if name is None else frozenset())
         return [asdict(finding) for finding in findings]
 
     return trio.run(found)
 
 
-def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> dict[str, Any]:
+def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[str] | None = None) -> JsonObject:
     """Find environment names in the files of a backend's CLI that its scrub lists lack. Remember them for the next check.
 
     `command` is the command that a running daemon starts for the backend: the daemon may have another PATH.
     Raises `UsageError(backend_not_found)`, `ConfigurationError`, and `WorldError` if there is no file to read.
     """
     env = taken_environment()
-    path, named = config_path(flags, env)
-    config = with_credentials(read_config(path, required=named), None, env)
+    config = with_credentials(ConfigFile(*config_path(flags, env)).read(), None, env)
     if command and name in config.backends:
         asked = config.backends[name].model_copy(update={"command": command})
         config = config.model_copy(update={"backends": {**config.backends, name: asked}})
@@ -82,7 +102,7 @@ def find_name_drift(flags: Flags, name: str, progress: Progress, command: list[s
 
     scan = Scan(known)
     read = read_pieces(files, scan.feed, overlap=OVERLAP, progress=progress)
-    state_dir, lists = _place(flags, config).state_dir, backend.adapter.lists
+    state_dir, lists = _place(flags, config, env).state_dir, backend.adapter.lists
     before = load_checks(state_dir, lists)
     drift = compare(scan.names, version, known, before)
     check = NameCheck(version, clock.timestamp()[:10], tuple(sorted(scan.names)))
@@ -120,5 +140,234 @@ async def _version(backend: Backend) -> str | None:
         return error.data.get("installed")  # a version out of range is the common reason to look
 
 
-def _place(flags: Flags, config: Config) -> Place:
-    return place_of(flags, config.daemon.socket, config.daemon.state_dir, taken_environment())
+_TOML_LINE = re.compile(r"\(at line (\d+)")
+
+
+class Checked(NamedTuple):
+    """Checked file. `problems` are `{key, line, message, nearest, hint}` without unknown parts."""
+
+    file: str
+    exists: bool
+    problems: list[JsonObject]
+
+
+class Value(NamedTuple):
+    """Key with its value for JSON (a secret as `[set]`) and its origin."""
+
+    key: str
+    value: Any
+    origin: Origin
+    effect: Effect
+
+
+class Shown(NamedTuple):
+    """File, the daemon's socket, and every value. `plain` are backends without settings."""
+
+    file: str
+    exists: bool
+    socket: str
+    values: list[Value]
+    plain: frozenset[str]
+
+
+def check_configuration(flags: Flags) -> Checked:
+    """Find everything that prevents a start with this configuration. Never raises for an invalid file."""
+    env = taken_environment()
+    file = ConfigFile(*config_path(flags, env))
+    try:
+        text = file.text()
+        config = file.read()
+    except ConfigurationError as error:
+        return Checked(file.path, os.path.exists(file.path), _told(error))
+    lines = lines_of(text or "")
+    problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
+    problems += filter(None, (_place_problem(_place(flags, config, env), lines), _tracing_problem(config, lines)))
+    return Checked(file.path, text is not None, problems)
+
+
+def _told(error: ConfigurationError) -> list[JsonObject]:
+    """Return the problems of an error, or the error itself."""
+    if told := error.data.get("problems"):
+        told.sort(key=lambda problem: problem.get("line", 0))
+        return [{name: value for name, value in problem.items() if name != "path"} for problem in told]
+    found = _TOML_LINE.search(error.message)
+    return [{"message": error.message, "hint": error.hint, **({"line": int(found[1])} if found else {})}]
+
+
+def _backend_problem(config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]) -> JsonObject | None:
+    try:
+        alone = config.model_copy(update={"backends": {name: config.backends[name]}})
+        Backends(with_credentials(alone, None, env), env)
+    except ConfigurationError as error:
+        key = error.data.get("key", f"backends.{name}")
+        return _problem(key, error.message, error.hint, lines.get(("backends", name)))
+    return None
+
+
+def _place_problem(place: Place, lines: Mapping[Path, int]) -> JsonObject | None:
+    length = len(os.fsencode(place.socket))
+    if length <= SOCKET_PATH_LIMIT:
+        return None
+    message = f"the socket's path has {length} bytes, and {SOCKET_PATH_LIMIT} is the most: {place.socket}"
+    return _problem("daemon.socket", message, "choose a shorter one", lines.get(("daemon", "socket")))
+
+
+def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
+    try:
+        check_installed(config.tracing)
+    except ConfigurationError as error:
+        return _problem("tracing.enabled", error.message, error.hint, lines.get(("tracing", "enabled")))
+    return None
+
+
+def _problem(key: str, message: str, hint: str, line: int | None) -> JsonObject:
+    return {"key": key, "message": message, "hint": hint, **({"line": line} if line else {})}
+
+
+def show_configuration(flags: Flags) -> Shown:
+    """Return every value of a daemon that would be started here now. Raises `ConfigurationError`."""
+    env = taken_environment()
+    file = ConfigFile(*config_path(flags, env))
+    text, config = file.text(), file.read()
+    place = _place(flags, config, env)
+    lines = lines_of(text or "")
+    values = list(_values(config, lines, place, flags, env))
+    return Shown(file.path, text is not None, place.socket, values, config.defaults)
+
+
+def _values(
+    config: Config, lines: Mapping[Path, int], place: Place, flags: Flags, env: Mapping[str, str]
+) -> Iterator[Value]:
+    hide = Redactor()
+    for key, value in flat(config):
+        row = key_of(key)
+        assert row is not None, f"{key} is in no row of the table of keys"
+        origin = _origin(key, value, lines)
+        if key in ("daemon.socket", "daemon.state_dir"):
+            name = key.removeprefix("daemon.")
+            origin = _place_origin(name, getattr(flags, name), env, origin)
+            yield Value(key, getattr(place, name), origin, row.effect)
+        else:
+            yield Value(key, _sayable(value, hide), origin, row.effect)
+
+
+def _origin(key: str, value: Any, lines: Mapping[Path, int]) -> Origin:
+    line = lines.get(parts_of(key))
+    return Origin("default") if line is None or value == "" else Origin("file", None, line)
+
+
+def _place_origin(name: str, flag: str | None, env: Mapping[str, str], otherwise: Origin) -> Origin:
+    variable = f"CLISUP_{name.upper()}"
+    if flag:
+        return Origin("flag", f"--{name.replace('_', '-')}")
+    return Origin("environment", variable) if env.get(variable) else otherwise
+
+
+def _sayable(value: Any, hide: Redactor) -> Any:
+    """Return the value for JSON, without marked secrets and without text that looks like a secret."""
+    if isinstance(value, SecretStr):
+        return SECRET
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_sayable(item, hide) for item in value]
+    if isinstance(value, dict):
+        return {name: _sayable(item, hide) for name, item in value.items()}
+    return value
+
+
+def _place(flags: Flags, config: Config, env: Mapping[str, str]) -> Place:
+    return place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
+
+
+def clean_up_offline(*, dry_run: bool, older_than_s: float) -> JsonObject:
+    """Remove garbage and return the answer of `daemon/gc`. The lock of the state directory lets no daemon start meanwhile.
+
+    Raises `WorldError` if a daemon holds the state directory, and `ConfigurationError`.
+    """
+    env = taken_environment()
+    config = ConfigFile(*config_path(Flags(), env)).read()
+    place = place_of(Flags(), config.daemon.socket, config.daemon.state_dir, env)
+    params = GcParams(dry_run=dry_run, older_than_s=older_than_s)
+    if not os.path.isdir(place.state_dir):
+        return result_of(params, [], {}, 0).model_dump()
+    make_safe_dir(place.state_dir, "clean up")
+    with _locked(os.path.join(place.state_dir, "daemon.lock")):
+        stored = list(stored_sessions(place.state_dir, {}))  # damaged sessions stay
+        found = list(
+            find(_facts(place.state_dir, place.socket, stored), older_than_s, _due(place.state_dir, stored, config))
+        )
+        chosen = found[:MAX_ITEMS]
+        failed = {} if dry_run else _remove_all(place.state_dir, chosen, config)
+        return result_of(params, chosen, failed, len(found) - len(chosen)).model_dump()
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    lock = FileLock(path)
+    holder = lock.acquire()
+    if holder is not None:
+        raise WorldError(
+            f"cannot clean up, because pid {holder} holds the state directory and does not answer as a daemon",
+            kind="overloaded",
+            hint="it is starting, stuck, or listens at another socket: see clisup status",
+        )
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _facts(state_dir: str, socket: str, stored: list[StoredSession]) -> Facts:
+    sessions = tuple(
+        SessionFact(
+            SessionDir(state_dir, s.spec.session_id), s.closed, s.ledger.active_turn is None and not s.ledger.queue
+        )
+        for s in stored
+    )
+    runs = frozenset((s.spec.session_id, s.ledger.active_turn.run) for s in stored if s.ledger.active_turn is not None)
+    return Facts(state_dir, socket, False, CgroupHome.find(), sessions, runs)
+
+
+def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Part]:
+    """Return the parts that retention removes. The last segment of an open session stays: the next daemon needs it."""
+    limits = config.daemon.retention
+    if not limits.days and not limits.bytes:
+        return []
+    found = []
+    for session in stored:
+        session_id = session.spec.session_id
+        try:
+            sizes = look_at(SessionDir(state_dir, session_id))
+        except OSError:
+            continue  # unreadable sessions stay
+        held = session.ledger.active_turn is not None or bool(session.ledger.queue)
+        mine = removable_parts(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
+        found.append((sizes, [] if held else mine))
+    return due_of(found, limits)
+
+
+def _remove_all(state_dir: str, items: list[Removable], config: Config) -> dict[str, str]:
+    failed: dict[str, str] = {}
+    cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
+    for item in items:
+        try:
+            if item.part is not None:
+                _remove_part(SessionDir(state_dir, item.part.session_id), item.part)
+            elif item.kind == "session" and item.session_id is not None:
+                cursors.drop_sessions([item.session_id])
+                shutil.rmtree(SessionDir(state_dir, item.session_id).throw_away())
+            elif (error := garbage.remove(item)) is not None:
+                failed[item.path] = error
+        except (ClisupError, OSError) as refused:
+            failed[item.path] = str(refused)
+    return failed
+
+
+def _remove_part(directory: SessionDir, part: Part) -> None:
+    """Remove whole segments, but never the last: the next daemon reads only that one."""
+    first = [segment.first_seq for segment in look_at(directory).segments]
+    ends = [following - 1 for following in first[1:]]
+    gone = [seq for seq, end in zip(first, ends, strict=False) if part.upto is not None and end <= part.upto]
+    journal = Segments(directory.journal)
+    remove_files([journal.path_of(seq) for seq in gone], [directory.run(run).path for run in part.runs])

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager
     from clisup.daemon.sessions.session import Session
 
-__all__ = ["Retention", "due_of", "parts_of", "remove_files"]
-
 LOOKED_AT_ONCE = 32  # sessions for one thread: starting a thread takes longer than one look
 _log = structlog.get_logger()
 
@@ -135,7 +133,7 @@ def _look_at_all(directories: list[SessionDir]) -> list[Stored | OSError]:
 def _parts(session: Session, stored: Stored) -> list[Part]:
     may_end = not (session.context.busy or session.adoptable)
     closed, next_seq = session.state is SessionState.CLOSED, session.recorder.next_seq
-    return parts_of(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
+    return removable_parts(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
 
 
 def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:
@@ -148,7 +146,7 @@ def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) 
     return expired(parts, now=clock.wall(), days=config.days, limit=config.bytes, kept=kept)
 
 
-def parts_of(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
+def removable_parts(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:
     """Return the removable parts of a session. A closed session is one part, each segment of an open session is another.
 
     With `last_too` the last segment is removable as well. No segment counts as older than the segments before it, so

@@ -16,11 +16,10 @@ import structlog
 from clisup.daemon.journal.recorder import Item, Recorder
 from clisup.host.log import LOG
 from clisup.model import events as ev
-
-__all__ = ["NOTICES", "TOLD", "SessionLog"]
+from clisup.model.structs import JsonObject
 
 Level = Literal["debug", "info", "warning", "error"]
-Line = tuple[Level, str, dict[str, Any]]
+Line = tuple[Level, str, JsonObject]
 _WORD = re.compile(r"[a-z_]{1,64}")
 """Form of a stop reason that the log shows: a word of an API. Any other text of the CLI is left out."""
 _log = structlog.get_logger()
@@ -60,16 +59,8 @@ class SessionLog:
         getattr(_log, level)(event, session=self._session_id, **about, backend=self._backend, **fields)
 
 
-def _actor(actor: ev.Actor | None) -> dict[str, Any]:
+def _actor(actor: ev.Actor | None) -> JsonObject:
     return {} if actor is None else msgspec.to_builtins(actor)
-
-
-def _prompt_accepted(event: ev.PromptAccepted) -> Line:
-    return "debug", "prompt accepted", {"delivery": event.delivery, **_actor(event.actor)}
-
-
-def _turn_started(event: ev.TurnStarted) -> Line:
-    return "info", "turn started", {"origin": event.origin, **_actor(event.actor)}
 
 
 def _turn_completed(event: ev.TurnCompleted) -> Line:
@@ -85,10 +76,6 @@ def _turn_completed(event: ev.TurnCompleted) -> Line:
         "cost_usd": event.cost_usd,
     }
     return "warning" if bad else "info", "turn ended", fields
-
-
-def _process_started(event: ev.ProcessStarted) -> Line:
-    return "info", "process started", {"pid": event.pid, "attested": event.env_attested}
 
 
 def _process_exited(event: ev.ProcessExited) -> Line:
@@ -107,27 +94,6 @@ def _watchdog(event: ev.WatchdogNotice) -> Line:
     level: Level = "debug" if event.action == "credited" else "warning"
     fields = {"phase": event.phase, "idle_s": event.idle_s, "limit_s": event.limit_s}
     return level, f"watchdog {event.action}", fields
-
-
-def _approval_asked(event: ev.ApprovalRequested) -> Line:
-    return "info", "approval asked", {"approval": event.approval_id}
-
-
-def _approval_decided(event: ev.ApprovalResolved) -> Line:
-    fields = {"approval": event.approval_id, "decision": event.decision, "by": event.by, **_actor(event.actor)}
-    return "info", "approval decided", fields
-
-
-def _forked(event: ev.SessionForked) -> Line:
-    return (
-        "info",
-        "session forked",
-        {"source": event.source_session_id, "at_turn": event.at_turn, **_actor(event.actor)},
-    )
-
-
-def _seeded(event: ev.SessionSeeded) -> Line:
-    return "info", "session seeded", {"messages": event.messages, **_actor(event.actor)}
 
 
 NOTICES: dict[str, tuple[Level, str]] = {
@@ -152,16 +118,24 @@ def _notice(event: ev.Notice) -> Line:
 
 
 TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
-    ev.PromptAccepted: _prompt_accepted,
-    ev.TurnStarted: _turn_started,
+    ev.PromptAccepted: lambda e: ("debug", "prompt accepted", {"delivery": e.delivery, **_actor(e.actor)}),
+    ev.TurnStarted: lambda e: ("info", "turn started", {"origin": e.origin, **_actor(e.actor)}),
     ev.TurnCompleted: _turn_completed,
-    ev.ProcessStarted: _process_started,
+    ev.ProcessStarted: lambda e: ("info", "process started", {"pid": e.pid, "attested": e.env_attested}),
     ev.ProcessExited: _process_exited,
     ev.WatchdogNotice: _watchdog,
-    ev.ApprovalRequested: _approval_asked,
-    ev.ApprovalResolved: _approval_decided,
-    ev.SessionForked: _forked,
-    ev.SessionSeeded: _seeded,
+    ev.ApprovalRequested: lambda e: ("info", "approval asked", {"approval": e.approval_id}),
+    ev.ApprovalResolved: lambda e: (
+        "info",
+        "approval decided",
+        {"approval": e.approval_id, "decision": e.decision, "by": e.by, **_actor(e.actor)},
+    ),
+    ev.SessionForked: lambda e: (
+        "info",
+        "session forked",
+        {"source": e.source_session_id, "at_turn": e.at_turn, **_actor(e.actor)},
+    ),
+    ev.SessionSeeded: lambda e: ("info", "session seeded", {"messages": e.messages, **_actor(e.actor)}),
     ev.Notice: _notice,
 }
 """Events of the journal that are logged."""

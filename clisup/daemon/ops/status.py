@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import trio
 
 from clisup.daemon.ops.session_row import ProcessState, session_row
 from clisup.daemon.sessions.session import Session
-
-__all__ = ["summaries_of", "summary_of"]
+from clisup.model.structs import JsonObject
 
 AT_ONCE = 100
 """Summaries in one step, which takes some milliseconds."""
@@ -31,7 +29,7 @@ async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable
     return f"[{', '.join(parts)}]"
 
 
-def summary_of(session: Session) -> dict[str, Any]:
+def summary_of(session: Session) -> JsonObject:
     """Return the row of a session in `session/list` and `daemon/status`."""
     run, ledger = session.run, session.ledger
     timers = run.watchdog.timers() if run else []

@@ -6,16 +6,15 @@ The functions take no lock and change nothing. Fields that only a daemon knows a
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from clisup import __version__
-from clisup.daemon.ops.session_row import ProcessState, session_row
+from clisup.daemon.ops.session_row import ProcessState, session_row, totals_of
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
 from clisup.model.sessions.budget import describe_budget, limits_of, used_of
-from clisup.model.sessions.totals import totals_of
+from clisup.model.structs import JsonObject
 from clisup.store.offline import (
     StoredSession,
     last_events,
@@ -40,7 +39,7 @@ UNFINISHED = "unfinished"
 """State of a session whose turn was running and whose keeper is gone, too. The next daemon concludes the turn."""
 
 
-def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
+def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
     """Return the status without a daemon. `reason` says why no daemon answered."""
     damaged: dict[str, str] = {}
     sessions = list(stored_sessions(state_dir, damaged))
@@ -58,14 +57,14 @@ def stored_status(socket: str, state_dir: str, reason: str) -> dict[str, Any]:
     }
 
 
-def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> list[dict[str, Any]]:
+def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> list[JsonObject]:
     """Return the sessions in `state`, newest first; by default all that are not closed. Raises `WorldError`."""
     rows = _rows(list(stored_sessions(state_dir, damaged)))
     wanted = [row for row in rows if (row["state"] == state if state else row["state"] != SessionState.CLOSED)]
     return sorted(wanted, key=lambda row: str(row["created_at"]), reverse=True)
 
 
-def stored_detail(state_dir: str, session_id: str) -> dict[str, Any]:
+def stored_detail(state_dir: str, session_id: str) -> JsonObject:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
     return {**_rows([found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
@@ -79,7 +78,7 @@ def stored_holder(state_dir: str) -> int | None:
         return None
 
 
-def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _daemon(socket: str, state_dir: str, reason: str, rows: list[JsonObject]) -> JsonObject:
     holder = stored_holder(state_dir)
     return {
         "name": "clisup",
@@ -103,7 +102,7 @@ def _daemon(socket: str, state_dir: str, reason: str, rows: list[dict[str, Any]]
     }
 
 
-def _storage(state_dir: str) -> dict[str, Any]:
+def _storage(state_dir: str) -> JsonObject:
     free = None
     try:
         disk = os.statvfs(state_dir)
@@ -114,7 +113,7 @@ def _storage(state_dir: str) -> dict[str, Any]:
     return {"path": state_dir, **unknown, "free_bytes": free, "writable": os.access(state_dir, os.W_OK)}
 
 
-def _rows(sessions: list[StoredSession]) -> list[dict[str, Any]]:
+def _rows(sessions: list[StoredSession]) -> list[JsonObject]:
     keepers = {session.keeper for session in sessions if session.keeper is not None}
     memory = tree_memory(keepers) if keepers else {}
     return [session_row(s.spec, s.ledger, _process_state(s, memory)) for s in sessions]

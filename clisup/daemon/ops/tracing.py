@@ -30,8 +30,6 @@ from clisup.store.cursor_store import CursorFile, CursorStore, begin_after
 if TYPE_CHECKING:
     from clisup.daemon.sessions.registry import Manager
 
-__all__ = ["Tracing", "open_tracing"]
-
 CURSOR = "spans"
 BATCH = 512
 """Limit of spans in one request to the collector."""

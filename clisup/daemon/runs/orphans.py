@@ -16,7 +16,7 @@ import trio
 
 from clisup.errors import WorldError
 from clisup.host.process.tree import KILL_LIMIT_S, KILL_PAUSE_S, name_of, run_of
-from clisup.host.sockets.peers import is_marked
+from clisup.host.sockets import is_marked
 from clisup.store.session_dir import SessionDir
 
 __all__ = ["Orphans", "children_of_this_process"]

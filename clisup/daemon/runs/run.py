@@ -43,8 +43,7 @@ from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
-from clisup.model.terminal import Terminal, begins_turn, sum_of
-from clisup.model.verdict import ExitRecord
+from clisup.model.verdict import ExitRecord, Terminal, begins_turn, sum_of
 from clisup.ops.drift import FrameSample
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill

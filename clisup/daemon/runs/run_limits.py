@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from clisup.config.model import LimitsConfig
 from clisup.model.events import BackendRetry, BackendStatus, EventBase, SessionInit, TurnError
-from clisup.policy.patience import Patience, out_of_patience
+from clisup.policy.watchdog import Patience, out_of_patience
 
 __all__ = ["Fault", "RunLimits"]
 

@@ -16,7 +16,7 @@ from clisup.daemon.runs.orphans import Orphans
 from clisup.model.events import ApprovalRequested, Notice
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding
-from clisup.model.terminal import Terminal
+from clisup.model.verdict import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.watchdog import TurnTimeouts
 

@@ -17,7 +17,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import ClisupError, UsageError
-from clisup.host.process.native_writers import OwnProcesses, Question, find_writers
+from clisup.host.process.cli_processes import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState

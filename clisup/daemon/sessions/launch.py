@@ -18,7 +18,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.host.process.keepers import KEEPER_PROTO
 from clisup.model.prompts.content import cached_parts, content_of
-from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.turn_state import Intent
 from clisup.policy.fingerprint import fingerprint
 from clisup.store.session_dir import RunDir

@@ -22,7 +22,7 @@ from clisup.host import clock
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
-from clisup.model.terminal import Terminal
+from clisup.model.verdict import Terminal
 from clisup.policy.fingerprint import differences, digest
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import spool_size

@@ -22,7 +22,7 @@ from clisup.daemon.sessions.session import Session
 from clisup.daemon.tools.calls import check_mcp_config
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
-from clisup.host.process.native_writers import OwnProcesses
+from clisup.host.process.cli_processes import OwnProcesses
 from clisup.model.events import Actor
 from clisup.policy.versions import in_range
 from clisup.store.session_dir import SessionDir

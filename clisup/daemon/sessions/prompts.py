@@ -15,7 +15,7 @@ from clisup.daemon.sessions.steering import Steering
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
-from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.budget import ENDING
 from clisup.wire.params import PromptParams
 from clisup.wire.results import PromptResult

@@ -17,6 +17,7 @@ from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.leftovers import end_leftovers, end_unsupervised
+from clisup.daemon.ops.session_row import totals_of
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.services import Services
@@ -30,7 +31,6 @@ from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
-from clisup.model.sessions.totals import totals_of
 from clisup.store.cursor_store import CursorStore
 from clisup.store.offline import check_spec
 from clisup.store.session_dir import SessionDir, empty_trash, list_sessions

@@ -15,7 +15,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Launcher
 from clisup.model.events import Actor, Notice, PromptAccepted
-from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.prompts.options import StoredPrompt
 
 __all__ = ["Steering", "stored_name"]
 

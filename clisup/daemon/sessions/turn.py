@@ -30,7 +30,7 @@ from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
-from clisup.host.process.stale_locks import remove_stale_locks
+from clisup.host.process.cli_processes import remove_stale_locks
 from clisup.model.events import (
     Actor,
     EventBase,
@@ -41,7 +41,7 @@ from clisup.model.events import (
     TurnErrorKind,
     TurnStarted,
 )
-from clisup.model.prompts.stored import StoredPrompt
+from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for

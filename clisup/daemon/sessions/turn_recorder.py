@@ -16,9 +16,8 @@ from clisup.model.events import Actor, ApprovalRequested, ContentDelta, TurnErro
 from clisup.model.lifecycle import Cause
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
-from clisup.model.terminal import Terminal
 from clisup.model.usage import NO_USAGE, Usage
-from clisup.model.verdict import ExitRecord, conclude
+from clisup.model.verdict import ExitRecord, Terminal, conclude
 
 __all__ = ["TurnRecorder", "carried_totals"]
 

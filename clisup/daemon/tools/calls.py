@@ -28,8 +28,8 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import UsageError, WorldError
 from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState
-from clisup.model.prompts.tool_spec import BRIDGE_SERVER
-from clisup.model.refusing import wrong_field
+from clisup.model.prompts.options import BRIDGE_SERVER
+from clisup.model.structs import wrong_field
 from clisup.policy.open_calls import OpenCall, OpenCalls, OwnTimes, ToolAnswer, ToolLimits, refused
 from clisup.wire.jsonrpc import ClientAnswer
 from clisup.wire.params import AnswerParams, BridgeCallParams

@@ -14,19 +14,6 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
-__all__ = [
-    "CarriedEnvironment",
-    "can_carry",
-    "carried_file",
-    "carry_environment_over",
-    "clean_environment",
-    "execute_anew",
-    "first_limit",
-    "taken",
-    "taken_descriptors",
-    "taken_environment",
-]
-
 _FD_VARIABLE = "CLISUP_ENVIRONMENT_FD"
 _KEPT_FDS = "CLISUP_KEPT_FDS"
 _LIMIT = "CLISUP_FIRST_LIMIT"
@@ -94,7 +81,7 @@ def execute_anew(argv: list[str], carried: CarriedEnvironment, descriptors: Mapp
 def first_limit() -> int:
     """Return the hard limit RLIMIT_RTTIME that the daemon was first started with, before any re-execution.
 
-    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets.peers`). The daemon must not use
+    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets`). The daemon must not use
     its present limit: a tool of the same user may have lowered that limit to the tool's own.
     """
     carried = os.environ.get(_LIMIT)

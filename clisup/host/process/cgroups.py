@@ -13,8 +13,6 @@ import re
 
 from clisup.host.machine import mounts
 
-__all__ = ["CgroupHome", "kill", "limit", "members", "oom_kills", "populated", "remove"]
-
 _PREFIX = "clisup-"
 _OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clisup.host import clock
-from clisup.host.sockets.peers import parent_of
+from clisup.host.sockets import parent_of
 
 if TYPE_CHECKING:
     import psutil  # its 13 ms are for the first look, not for the start
-
-__all__ = ["Evidence", "Work", "below", "look", "tree_memory"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -71,7 +69,7 @@ class Evidence:
             return True
         return sum(work.cpu_s - before.cpu_s for work, before in pairs if before is not None) > CPU_NOISE_S
 
-    def words(self) -> dict[str, Any]:
+    def words(self) -> dict[str, float]:
         """Return the sums as fields of an event and of status."""
         return {"processes": self.processes, "cpu_s": round(self.cpu_s, 2), "io_bytes": self.io_bytes}
 

@@ -1,4 +1,7 @@
-"""Executables of CLIs and their versions. Answers are cached by the identity of the file, so an update is noticed."""
+"""Executables of CLIs and their versions, and the trial start of a daemon with the present code and configuration.
+
+Versions are cached by the identity of the file, so an update is noticed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
@@ -16,8 +20,7 @@ import trio
 
 from clisup.errors import WorldError
 from clisup.host import clock
-
-__all__ = ["CommandOutput", "Executable", "VersionProbe", "ask", "find_executable", "find_worker", "missing_packages"]
+from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
 
 PROBE_LIMIT_S = (
     30.0  # gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few on a machine at load 10
@@ -103,10 +106,7 @@ def missing_packages(names: Sequence[str]) -> list[str]:
 
 
 class CommandOutput(NamedTuple):
-    """CommandOutput of a short command: its output and its exit code.
-
-    The code is negative for a signal, and None if the command did not exit.
-    """
+    """Output of a command, and its exit code: negative for a signal, None if the command did not exit."""
 
     output: str
     exit_code: int | None
@@ -166,7 +166,8 @@ class VersionProbe:
         asking: _PendingProbe,
     ) -> None:
         try:
-            asking.version = parse(await _output(argv, env))
+            answer = await ask(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)
+            asking.version = parse(answer.output)
         except Exception as error:  # an adapter's code may raise anything: the callers get the error
             asking.error = error
         finally:
@@ -180,8 +181,6 @@ class VersionProbe:
 
 
 class _PendingProbe:
-    """Probe in progress."""
-
     def __init__(self) -> None:
         self.done = trio.Event()
         self.version: str | None = None
@@ -192,29 +191,14 @@ async def ask(
     argv: Sequence[str],
     env: Mapping[str, str],
     *,
+    stderr: int = subprocess.STDOUT,
     limit_s: float = PROBE_LIMIT_S,
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
+    pass_fds: Sequence[int] = (),
 ) -> CommandOutput:
-    """Run a short command in `/` and return its output, at most `limit_bytes` of stdout and stderr together."""
-    return await _run(tuple(argv), env, stderr=subprocess.STDOUT, limit_s=limit_s, limit_bytes=limit_bytes)
+    """Run a short command in `/` and return at most `limit_bytes` of its output, stderr included unless it is elsewhere.
 
-
-async def _output(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    """Return the command's output on stdout."""
-    return (await _run(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)).output
-
-
-async def _run(
-    argv: tuple[str, ...],
-    env: Mapping[str, str],
-    *,
-    stderr: int,
-    limit_s: float,
-    limit_bytes: int = PROBE_OUTPUT_LIMIT,
-) -> CommandOutput:
-    """Run a command and return at most `limit_bytes` of output.
-
-    A command that does not exit is killed with its children.
+    A command that does not exit, or prints more, is killed with its children.
     """
     try:
         process = await trio.lowlevel.open_process(
@@ -225,6 +209,7 @@ async def _run(
             env=dict(env),
             cwd="/",
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     except OSError:
         return CommandOutput("", None)
@@ -247,7 +232,6 @@ async def _run(
 
 
 async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> None:
-    """Read to the end of the output. A command that prints too much is not a `--version` and is killed."""
     assert process.stdout is not None
     async for chunk in process.stdout:
         said += chunk
@@ -263,3 +247,40 @@ def _kill_group(process: trio.Process) -> None:
     """
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
+
+
+TRIAL_LIMIT_S = 30.0
+TRIAL_OUTPUT_LIMIT = 1024 * 1024
+_WORDS = 2000  # limit of characters kept from the output
+
+
+class TrialRefusal(NamedTuple):
+    """Reason why a daemon would not start: its message without the frame, its hint, and its exit code.
+
+    The exit code is None if the daemon hung.
+    """
+
+    reason: str
+    hint: str
+    code: int | None
+
+
+async def try_start(argv: Sequence[str], carried: CarriedEnvironment) -> TrialRefusal | None:
+    """Return None if `clisup ARGV --check` succeeds, with the environment that a successor would get."""
+    fd = carried_file(carried)
+    try:
+        done = await ask(
+            [sys.executable, "-P", "-m", "clisup", *argv, "--check"],
+            clean_environment(carried.env, fd),
+            limit_s=TRIAL_LIMIT_S,
+            limit_bytes=TRIAL_OUTPUT_LIMIT,
+            pass_fds=(fd,),
+        )
+    finally:
+        os.close(fd)
+    if done.exit_code is None:
+        return TrialRefusal(f"it did not answer within {TRIAL_LIMIT_S:g} s", "", None)
+    # `clisup.cli.failure` prints one line, and perhaps one line of hint.
+    text, _, hint = done.output[-_WORDS:].strip().partition("\n  hint: ")
+    reason = text.removeprefix("clisup: ") or f"it ended with status {done.exit_code}"
+    return TrialRefusal(reason, hint, done.exit_code) if done.exit_code else None

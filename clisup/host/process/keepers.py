@@ -14,25 +14,13 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import trio
 
 import clisup.keeper
 from clisup.errors import WorldError
-
-__all__ = [
-    "KEEPER_FILE",
-    "KEEPER_PROTO",
-    "ForkedKeeper",
-    "KeeperConnection",
-    "KeeperPipes",
-    "KeeperProcess",
-    "KeeperZygote",
-    "start_keeper",
-    "wait_for_exit",
-]
+from clisup.model.structs import JsonObject
 
 KEEPER_FILE = str(Path(clisup.keeper.__file__).with_name("__main__.py"))
 KEEPER_PROTO = 1
@@ -74,7 +62,7 @@ class KeeperPipes:
         for fd in self.theirs:
             os.close(fd)
 
-    async def hand_over(self, spec: bytes) -> dict[str, Any] | None:
+    async def hand_over(self, spec: bytes) -> JsonObject | None:
         """Send the keeper its spec, and return its first line: `{"ready": ...}` or `{"error": ...}`.
 
         Return an empty dict if no line came within `READY_LIMIT_S`: the run's directory then shows what happened.
@@ -244,10 +232,10 @@ class KeeperConnection:
     """Connection to one keeper's control socket: JSON lines both ways."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        self.hello: dict[str, Any] = {}
+        self.hello: JsonObject = {}
         self._stream = stream
         self._sending = trio.Lock()
-        self._received: deque[dict[str, Any]] = deque()
+        self._received: deque[JsonObject] = deque()
         self._rest = b""  # of a line that has not arrived whole
         self._unacknowledged = 0
 
@@ -279,7 +267,7 @@ class KeeperConnection:
             "cannot talk to the keeper, because it did not answer", kind="spawn_failed", hint="see its run dir"
         )
 
-    async def send(self, message: dict[str, Any]) -> bool:
+    async def send(self, message: JsonObject) -> bool:
         """Send one message whole. Return False if the keeper is gone."""
         async with self._sending:
             try:
@@ -298,7 +286,7 @@ class KeeperConnection:
             self._unacknowledged = 0
             await self.send({"op": "seen"})
 
-    async def receive(self) -> dict[str, Any] | None:
+    async def receive(self) -> JsonObject | None:
         """Return the keeper's next message, or None once the connection is closed."""
         while not self._received:
             try:

@@ -12,8 +12,6 @@ import os
 import resource
 import signal
 
-__all__ = ["harden", "let_hangups_in", "machine_memory", "open_descriptors", "resident_bytes"]
-
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from clisup.errors import WorldError
 from clisup.host import clock
 
-__all__ = ["Read", "program_files", "read_pieces"]
-
 MAX_FILES = 20_000
 MAX_BYTES = 2 * 1024 * 1024 * 1024
 MAX_S = 120.0

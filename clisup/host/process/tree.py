@@ -10,25 +10,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import Any
 
 import trio
 
 from clisup.host.process import cgroups
-
-__all__ = ["KILL_LIMIT_S", "KILL_PAUSE_S", "marked_processes", "marked_runs", "name_of", "run_of", "sweep"]
+from clisup.model.structs import JsonObject
 
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
 EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks
 _SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
 _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
-
-
-def marked_processes(session_id: str, run: int) -> list[tuple[int, str]]:
-    """Return the (pid, comm) of every live process that carries this run's markers."""
-    wanted = {f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()}
-    return [(pid, name_of(pid)) for pid in _pids() if wanted <= _environ(pid)]
 
 
 def marked_runs() -> set[tuple[str, int]]:
@@ -48,9 +40,7 @@ def run_of(pid: int) -> tuple[str, int] | None:
     return (sessions[0], runs[0]) if sessions and runs else None
 
 
-async def sweep(
-    session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None
-) -> list[dict[str, Any]]:
+async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
     """Send SIGKILL to the remains of a run and return the killed processes.
 
     The sweep ends when many looks found nothing, or after `KILL_LIMIT_S`. `keeper` is a keeper that hangs: the sweep

@@ -18,19 +18,6 @@ from typing import Any
 
 from clisup.ops.log_events import MESSAGE_IDS
 
-__all__ = [
-    "ASK_LIMIT_S",
-    "IDENTIFIER",
-    "JOURNAL_SOCKET",
-    "MAX_ENTRY",
-    "PRIORITIES",
-    "JournalSocket",
-    "encode_entry",
-    "entry_of",
-    "is_journal_stream",
-    "journal_tail",
-]
-
 IDENTIFIER = "clisup"
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 """Priorities as in syslog(3)."""

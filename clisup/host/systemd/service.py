@@ -1,4 +1,6 @@
-"""Questions to systemd about this service. A stop and a restart begin with the same SIGTERM; the list of jobs differs.
+"""Notifications to the service manager, sd_notify(3), and questions to it about this service.
+
+A stop and a restart begin with the same SIGTERM; the list of jobs differs.
 
 Seen with systemd 252, system and user manager. While a unit handles its SIGTERM, its job is `restart running` or `stop
 running`. The first stands for restart, try-restart and reload-or-restart (without ExecReload=), and for the restart of
@@ -11,16 +13,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import trio
-
+from clisup.host import clock
+from clisup.host.process.executables import ask
 from clisup.ops.doctor import ServiceFacts
 
-__all__ = ["Unit", "job_of", "properties_of", "restart_job", "service_facts", "unit_of"]
-
+MAX_ANSWER = 1024 * 1024
 ASK_LIMIT_S = 2.0  # for a busy manager: no answer in time counts as a stop
 _USER_MANAGER = re.compile(r"user@[0-9]+\.service")
 _PASSED = ("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS")
@@ -85,12 +87,14 @@ def _is_main_process(env: Mapping[str, str]) -> bool:
 
 
 async def _ask(unit: Unit, env: Mapping[str, str], *words: str) -> str:
-    """Return the answer of the unit's manager, or "" without `systemctl`."""
+    """Return the answer of the unit's manager, or "" without `systemctl` or an answer in time."""
     systemctl = shutil.which("systemctl", path=env.get("PATH", os.defpath))
     if systemctl is None:
         return ""
-    passed = {name: env[name] for name in _PASSED if name in env}
-    return await _output([systemctl, *(["--user"] if unit.user else []), *words], passed)
+    command = [systemctl, *(["--user"] if unit.user else []), *words]
+    passed = {name: env[name] for name in _PASSED if name in env} | {"LC_ALL": "C"}
+    done = await ask(command, passed, stderr=subprocess.DEVNULL, limit_s=ASK_LIMIT_S, limit_bytes=MAX_ANSWER)
+    return done.output if done.exit_code is not None else ""
 
 
 def unit_of(cgroups: str) -> Unit | None:
@@ -125,24 +129,93 @@ def _own_cgroups() -> str:
         return ""
 
 
-async def _output(command: list[str], env: Mapping[str, str]) -> str:
-    """Return the command's stdout, or "" if the command cannot be started or takes too long."""
+MICROSECONDS = 1_000_000
+STATUS_LIMIT = 200  # characters: `systemctl status` shows one line
 
-    async def kill(process: trio.Process) -> None:
-        process.kill()
 
-    with trio.move_on_after(ASK_LIMIT_S):
+def notify_message(**fields: str | int) -> bytes:
+    """Return the datagram: a line `NAME=value` for each field, in the order given. Values lose their line breaks."""
+    lines = (f"{name}={' '.join(str(value).split())}" for name, value in fields.items())
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+class Notifier:
+    """Connection to the manager that started this process.
+
+    Every method returns False if nothing was sent, and never waits.
+
+    `watchdog_s` is the time that the manager waits for a sign of life, or None if the manager does not wait.
+    """
+
+    def __init__(self, address: str | None = None, *, watchdog_s: float | None = None) -> None:
+        self._address = address
+        self.watchdog_s = watchdog_s if address is not None else None
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Notifier:
+        """Return a notifier for the environment that the daemon was started with.
+
+        The variables are `$NOTIFY_SOCKET`, `$WATCHDOG_USEC` and `$WATCHDOG_PID`.
+        """
+        address = env.get("NOTIFY_SOCKET", "")
+        if address[:1] not in ("/", "@"):
+            return cls()
+        return cls(address, watchdog_s=_watchdog(env))
+
+    @property
+    def listening(self) -> bool:
+        """Tell whether a manager wants notifications."""
+        return self._address is not None
+
+    def ready(self, status: str) -> bool:
+        """Report that the start, or a reload, is over: the daemon serves."""
+        return self._send(READY=1, STATUS=status[:STATUS_LIMIT])
+
+    def status(self, text: str) -> bool:
+        """Send a line for `systemctl status`."""
+        return self._send(STATUS=text[:STATUS_LIMIT])
+
+    def stopping(self) -> bool:
+        """Report that the daemon is stopping."""
+        return self._send(STOPPING=1)
+
+    def reloading(self) -> bool:
+        """Report the start of a reload, of the configuration or of the whole daemon in place.
+
+        `ready` ends the reload.
+        """
+        return self._send(RELOADING=1, MONOTONIC_USEC=int(clock.monotonic() * MICROSECONDS))
+
+    def watchdog(self) -> bool:
+        """Send a sign of life to the watchdog."""
+        return self.watchdog_s is not None and self._send(WATCHDOG=1)
+
+    def extend(self, seconds: float) -> bool:
+        """Report that a start or a stop goes on. The next such report comes within `seconds`."""
+        return self._send(EXTEND_TIMEOUT_USEC=int(seconds * MICROSECONDS))
+
+    def _send(self, **fields: str | int) -> bool:
+        if self._address is None:
+            return False
         try:
-            done = await trio.run_process(
-                command,
-                env={**env, "LC_ALL": "C"},
-                capture_stdout=True,
-                stderr=subprocess.DEVNULL,
-                check=False,
-                cwd="/",
-                deliver_cancel=kill,
-            )
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(notify_message(**fields), _address(self._address))
         except OSError:
-            return ""
-        return done.stdout.decode("utf-8", "replace")
-    return ""
+            return False  # the manager is busy or gone: later notifications repeat the state
+        return True
+
+
+def _address(text: str) -> str:
+    """Return the address for the socket. A name that begins with @ is abstract (unix(7)): its first byte is NUL."""
+    return "\0" + text[1:] if text.startswith("@") else text
+
+
+def _watchdog(env: Mapping[str, str]) -> float | None:
+    """Return the watchdog's seconds, or None.
+
+    None means that no watchdog is wanted, or that it watches another process (sd_watchdog_enabled(3)).
+    """
+    wanted = env.get("WATCHDOG_USEC", "")
+    if not wanted.isdecimal() or int(wanted) == 0 or env.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    return int(wanted) / MICROSECONDS

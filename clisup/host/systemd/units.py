@@ -18,20 +18,6 @@ from typing import Literal
 from clisup.errors import ConfigurationError, WorldError
 from clisup.locations import config_home
 
-__all__ = [
-    "SYSTEM_UNITS",
-    "ServiceManager",
-    "Standing",
-    "read_unit",
-    "remove_unit",
-    "shipped_unit",
-    "standing_of",
-    "unit_text",
-    "unit_word",
-    "user_units",
-    "write_unit",
-]
-
 Standing = Literal["new", "same", "older", "edited"]
 """State of an existing unit file: none, identical, written by an earlier install, or edited by a user."""
 
@@ -148,14 +134,8 @@ def _failed(what: str, path: str, error: OSError) -> WorldError:
 ASK_LIMIT_S = 10.0
 ORDER_LIMIT_S = 600.0  # a stop waits for `drain_s`, and an operator may set a long one
 _PASSED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "DBUS_SESSION_BUS_ADDRESS",
-    "DBUS_SYSTEM_BUS_ADDRESS",
-)
+    "PATH", "HOME", "USER", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS",
+)  # fmt: skip
 _ELSE = "where there is no systemd, run `clisup serve` under the supervisor that you have"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.answers import FinishReason, sum_of_known
 from clisup.llm.chat import SessionBudget
@@ -20,7 +21,6 @@ from clisup.llm.conversation.nodes import Call, Node, Step, SubAgentDelegation, 
 from clisup.llm.failures import BudgetExhausted
 from clisup.llm.histories import NO_ANSWER, NO_PROMPT, NO_RESULT, says_something, valid_history
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import Tool, ToolDefinition
 
 INPUT_CHARS = 200

@@ -21,6 +21,7 @@ from typing import Any, Self
 import trio
 
 from clisup.client.nurseries import open_plain_nursery
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 from clisup.llm.answers import Completion, Cost, Finished, StreamEvent, sum_of_known
 from clisup.llm.budget import Budget, Reservation
@@ -45,7 +46,6 @@ from clisup.llm.histories import results_in
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.messages import Message, Prompt, ToolResultBlock, one_message
 from clisup.llm.models import as_model
-from clisup.llm.shapes import JsonObject
 from clisup.llm.streams import CLOSING_S, EventStream, HeldChat
 from clisup.llm.tools import AnyTool, as_tools
 from clisup.model.usage import Usage

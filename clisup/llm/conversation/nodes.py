@@ -19,10 +19,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from clisup.client.raw import JsonObject
 from clisup.llm.answers import Cost, FinishReason
 from clisup.llm.failures import InvalidRequest
 from clisup.llm.messages import FrozenModel, Message, TextBlock, ThinkingBlock, ToolResultBlock
-from clisup.llm.shapes import JsonObject, NamedOptions
+from clisup.llm.shapes import NamedOptions
 from clisup.model.usage import Usage
 
 _HANDED_BACK = re.compile(

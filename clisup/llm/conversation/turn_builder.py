@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clisup.client.raw import JsonObject
 from clisup.llm.answers import (
     Completion,
     Finished,
@@ -26,7 +27,6 @@ from clisup.llm.answers import (
 from clisup.llm.conversation.nodes import AgentPolicy, Call, Outcome, Step, SubAgentDelegation, ToolInteraction, Turn
 from clisup.llm.failures import LLMError
 from clisup.llm.messages import Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from clisup.llm.shapes import JsonObject
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clisup.client.aio import AsyncClient
+from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.llm.answers import ModelName
 from clisup.llm.chat import ChatOptions
@@ -16,7 +17,6 @@ from clisup.llm.histories import OpenRound, open_round
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.serving import to_wire
 from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
-from clisup.llm.shapes import JsonObject
 from clisup.llm.tools import Tool, ToolDefinition, definitions_of, runnable_of
 
 PLAIN_SYSTEM = "Answer what is asked, in the form that is asked for."

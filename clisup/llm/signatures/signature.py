@@ -23,9 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, c
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
+from clisup.client.raw import JsonObject
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
-from clisup.llm.shapes import JsonObject, Misfit, first_fit, json_values, problems_of, schema_of
+from clisup.llm.shapes import Misfit, first_fit, json_values, problems_of, schema_of
 
 
 class _Side(Enum):

@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import trio
 from pydantic import TypeAdapter
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm import failures
 from clisup.llm.answers import Finished, ModelName, StreamEvent, parse_model
@@ -31,7 +32,6 @@ from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import Failed, LLMError
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.shapes import JsonObject
 from clisup.llm.streams import EventStream, stream_of
 from clisup.llm.testing.scripted import ScriptError
 

@@ -13,12 +13,12 @@ import trio
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from clisup.client.raw import JsonObject
 from clisup.llm.budget import Budget, Spent, admit
 from clisup.llm.chat import ChatOptions, LanguageModel
 from clisup.llm.failures import BudgetExhausted, usage_error
 from clisup.llm.histories import valid_history
 from clisup.llm.messages import Message
-from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import active, using
 from clisup.llm.workflow.records import (
     Failure,

@@ -15,12 +15,12 @@ from typing import Annotated, Literal, TypedDict, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.llm.answers import Cost
 from clisup.llm.budget import Spent
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import Message
-from clisup.llm.shapes import JsonObject
 from clisup.model.usage import Usage
 
 VERSION = 1

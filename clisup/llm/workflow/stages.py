@@ -13,6 +13,7 @@ import trio
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 from clisup.llm.answers import Completion, Finished, ModelName, StreamEvent
 from clisup.llm.budget import Budget, ask_within
@@ -20,7 +21,6 @@ from clisup.llm.calls import ModelCalls
 from clisup.llm.chat import Chat, ChatOptions, LanguageModel
 from clisup.llm.failures import LLMError, usage_error
 from clisup.llm.messages import Message, Prompt, as_messages
-from clisup.llm.shapes import JsonObject
 from clisup.llm.signatures import Predict, Prediction, Signature, active
 from clisup.llm.workflow.records import SpentRecord, StageStarted, StepCompleted, as_json
 from clisup.llm.workflow.trace import RunningWorkflow, now

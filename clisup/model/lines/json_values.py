@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["has_few", "has_more_values", "is_deeper"]
-
 _MARKS = (b",", b"[", b"{")
 _SLICE = 256 * 1024
 _FEW = 200  # an image has none of these bytes, a short text few

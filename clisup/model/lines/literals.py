@@ -9,8 +9,6 @@ import json
 import re
 from typing import NamedTuple
 
-__all__ = ["Literal", "Path", "is_json", "literals"]
-
 Path = tuple[str, ...]
 
 # A literal without its closing quote counts too: the line may have been cut there.

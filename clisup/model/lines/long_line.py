@@ -18,11 +18,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from clisup.model.lines.cuts import CLOSE, OPEN, Cuts, Middle, is_marked, marks_in
-from clisup.model.lines.framing import Line
+from clisup.model.lines.framing import CLOSE, OPEN, Cuts, Line, Middle, is_marked, marks_in
 from clisup.model.lines.json_values import has_more_values
-
-__all__ = ["LONG_LINE", "PassesOn", "Path", "shorten"]
+from clisup.model.structs import JsonObject
 
 LONG_LINE = 256 * 1024
 """Bytes. Shorter lines are decoded in one piece, which takes about a millisecond."""
@@ -38,7 +36,7 @@ _decode_any: Callable[[bytes], object] = msgspec.json.Decoder().decode
 
 Path = tuple[str, ...]
 """Place of a string in a frame: keys, and `*` for a place in a list."""
-PassesOn = Callable[[dict[str, Any], Path], bool]
+PassesOn = Callable[[JsonObject, Path], bool]
 """Predicate of a decoder: it only passes on the string at this place, whatever follows its first 4,096 characters.
 
 To pass on a string is to omit it, to put it into a payload of an event of this line, alone or joined, or to cut it.
@@ -109,7 +107,6 @@ class _Shortening:
         self._size += len(data)
 
     def _follow(self, data: bytes) -> None:
-        """Update the state: inside a string or not."""
         plain = data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
         quotes = plain.count(b'"')
         if quotes:
@@ -161,7 +158,6 @@ def _whole_until(data: bytes) -> int:
 
 
 def _width(lead: int) -> int:
-    """Return the bytes of the character with this first byte."""
     return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 

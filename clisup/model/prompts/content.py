@@ -8,18 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-__all__ = [
-    "MEDIA_TYPES",
-    "Content",
-    "Image",
-    "MediaType",
-    "cached_parts",
-    "content_of",
-    "image_of",
-    "media_type_of",
-    "stored",
-    "text_of",
-]
+from clisup.model.structs import JsonObject
 
 MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 MEDIA_TYPES: tuple[MediaType, ...] = get_args(MediaType)
@@ -91,12 +80,12 @@ def text_of(content: Iterable[str | Image]) -> str:
     return "\n".join(part for part in content if isinstance(part, str))
 
 
-def stored(content: Content, cached: Collection[int] = ()) -> list[dict[str, Any]]:
+def stored(content: Content, cached: Collection[int] = ()) -> list[JsonObject]:
     """Return the content as JSON, for the prompt's file.
 
     `cached` are the parts that end a section for the API's cache.
     """
-    blocks: list[dict[str, Any]] = [
+    blocks: list[JsonObject] = [
         {"type": "text", "text": part}
         if isinstance(part, str)
         else {"type": "image", "media_type": part.media_type, "data": part.data}

@@ -13,23 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from clisup.model.prompts.content import MediaType, image_of
-
-__all__ = [
-    "MAX_MESSAGES",
-    "History",
-    "HistoryBlock",
-    "HistoryImage",
-    "HistoryMessage",
-    "HistoryText",
-    "HistoryThinking",
-    "HistoryToolResult",
-    "HistoryToolUse",
-    "blocks_of",
-    "check_history",
-    "is_blank",
-    "open_calls",
-    "sendable",
-]
+from clisup.model.structs import JsonObject
 
 MAX_MESSAGES = 20_000
 
@@ -82,14 +66,14 @@ class HistoryToolUse(_Part):
     type: Literal["tool_use"]
     id: Annotated[str, Field(min_length=1, max_length=256)]
     name: Annotated[str, Field(min_length=1, max_length=256)]
-    input: dict[str, Any]
+    input: JsonObject
     cache: bool = False
 
 
 _ResultBlock = Annotated[HistoryText | HistoryImage, Field(discriminator="type")]
 
 
-def _text_or_blocks(said: Any) -> str:
+def text_or_blocks(said: Any) -> str:
     return "blocks" if isinstance(said, list) else "text"
 
 
@@ -99,7 +83,7 @@ class HistoryToolResult(_Part):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(min_length=1, max_length=256)]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+        Annotated[str, Tag("text")] | Annotated[list[_ResultBlock], Tag("blocks")], Discriminator(text_or_blocks)
     ]
     is_error: bool = False
     cache: bool = False
@@ -115,7 +99,7 @@ class HistoryMessage(_Part):
 
     role: Literal["user", "assistant"]
     content: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(_text_or_blocks)
+        Annotated[str, Tag("text")] | Annotated[list[HistoryBlock], Tag("blocks")], Discriminator(text_or_blocks)
     ]
 
     @property

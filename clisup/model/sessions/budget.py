@@ -12,24 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from clisup.model.events import TurnError
+from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
 if TYPE_CHECKING:
     from clisup.model.sessions.ledger import Ledger
-
-__all__ = [
-    "ENDING",
-    "LIMITS",
-    "Breach",
-    "Budget",
-    "Limit",
-    "Used",
-    "breach_of",
-    "describe_budget",
-    "error_of",
-    "limits_of",
-    "used_of",
-]  # fmt: skip
 
 Limit = Literal["usd", "tokens", "turns", "wall_s"]
 LIMITS: tuple[Limit, ...] = ("usd", "tokens", "turns", "wall_s")
@@ -113,7 +100,7 @@ def error_of(breach: Breach, *, started: bool) -> TurnError:
     return TurnError(kind="budget", message=f"{what}: {breach.words}")
 
 
-def describe_budget(budget: Budget | None, used: Used) -> dict[str, Any] | None:
+def describe_budget(budget: Budget | None, used: Used) -> JsonObject | None:
     """Return a budget as `session/get` shows it: `{limit, used, exhausted}`, or None."""
     if budget is None:
         return None

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 from clisup.model.journal import Record, Source
-from clisup.model.sessions.spending import Spending
 from clisup.model.sessions.turn_state import (
     ApprovalEntry,
+    EndedTurn,
+    NewestEvent,
     Resolution,
     SentMessage,
     SpoolPlace,
@@ -25,16 +25,15 @@ from clisup.model.sessions.turn_state import (
     TurnEnding,
     TurnState,
 )
-from clisup.model.usage import UNKNOWN_USAGE, Usage, whole_usd
-
-__all__ = ["ANSWERS", "FOLDED", "Ledger", "Position", "TurnRecord", "turn_duration"]
+from clisup.model.structs import JsonObject
+from clisup.model.usage import UNKNOWN_USAGE, Spending, Usage, whole_usd
 
 DEFAULT_KEYS = 1000
 KEPT_ANSWERS = 100  # resolved approvals that stay known
 KEPT_RESULTS = 100  # ended turns without a key that stay known
 
 
-class Position(Struct):
+class Position(Struct, array_like=True):
     """Position up to which a spool is journaled: `end` of the last line, ordinal `k` of its last event."""
 
     start: int = 0
@@ -104,22 +103,22 @@ class Ledger(Struct):
     tokens: int = 0
     wall_s: float = 0.0
     unpriced: int = 0
-    budget: dict[str, Any] | None = None
+    budget: JsonObject | None = None
     cost_total_usd: float | None = None
-    usage_total: dict[str, Any] | None = None
-    transcript: dict[str, Any] | None = None  # the CLI's transcript at the end of the last run
+    usage_total: JsonObject | None = None
+    transcript: JsonObject | None = None  # the CLI's transcript at the end of the last run
     settings: dict[str, str] = field(default_factory=dict)
     steers: dict[str, Steer] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
-    uncertain: dict[str, dict[str, Any]] = field(default_factory=dict)
+    uncertain: dict[str, JsonObject] = field(default_factory=dict)
     resolved: dict[str, Resolution] = field(default_factory=dict)
     watchdog_fired: int = 0
     last_error: str | None = None
-    last_turn: dict[str, Any] | None = None  # turn_id, outcome, error_kind, ended_at
+    last_turn: EndedTurn | None = None
     closed: bool = False
-    last_event: dict[str, Any] | None = None
+    last_event: NewestEvent | None = None
 
     def apply(self, record: Record, *, max_keys: int = DEFAULT_KEYS) -> None:
         """Fold one journal record."""
@@ -132,7 +131,7 @@ class Ledger(Struct):
     def fold(
         self,
         type_: str,
-        fields: dict[str, Any],
+        fields: JsonObject,
         *,
         src: Source | None,
         memo: TurnState | None,
@@ -150,7 +149,7 @@ class Ledger(Struct):
         if len(self.keys) > max_keys:
             self._forget_oldest_key()
 
-    def spend(self, event: dict[str, Any]) -> None:
+    def spend(self, event: JsonObject) -> None:
         """Fold an event of `SPENDING` of the running turn. `fold` ignores them: of an ended turn only the end counts."""
         if self.active_turn is not None:
             self.active_turn.spending.add(event, self.model)
@@ -205,18 +204,12 @@ class Ledger(Struct):
             _remember_run(self.active_turn, memo)
             self.runs = max(self.runs, self.active_turn.run)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> JsonObject:
         """Return the whole state as JSON values, for the head of a new segment."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return {
-            **plain,
-            "usage": msgspec.to_builtins(self.usage),
-            "current": _turn_out(self.current) if self.current else None,
-            "resting": _turn_out(self.resting) if self.resting else None,
-            "queue": [_turn_out(turn) for turn in self.queue],
-        }
+        state: JsonObject = msgspec.to_builtins(self)
+        return state
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: JsonObject) -> None:
         """Restore the state that `snapshot` returned. An empty mapping is a new session."""
         for name in _PLAIN:
             if name in state:
@@ -233,12 +226,7 @@ class Ledger(Struct):
 ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
 """Types of events that show that the CLI took the prompt and the model has begun to answer."""
 
-_PLAIN = (
-    "turns", "runs", "completed", "outcomes", "native_session_id", "native_lost", "model", "cost_usd", "cost_total_usd",
-    "usage_total", "transcript", "settings", "steers", "cost_source", "turns_begun", "tokens", "wall_s", "unpriced", "budget",
-    "keys", "ends", "accepted", "uncertain", "resolved", "watchdog_fired", "last_error", "last_turn", "closed",
-    "last_event",
-)  # fmt: skip
+_PLAIN = tuple(name for name in Ledger.__struct_fields__ if name not in ("current", "resting", "queue", "usage"))
 
 
 def _remember_run(turn: TurnRecord, memo: TurnState) -> None:
@@ -266,24 +254,14 @@ def _remember_run(turn: TurnRecord, memo: TurnState) -> None:
 _STRUCTS = ("position", "spending", "says")
 
 
-def _turn_out(turn: TurnRecord) -> dict[str, Any]:
-    fields = {name: getattr(turn, name) for name in TurnRecord.__struct_fields__ if name not in _STRUCTS}
-    return {
-        **fields,
-        "says": [list(sent) for sent in turn.says],
-        "spending": asdict(turn.spending),
-        "position": {k: [p.start, p.end, p.k] for k, p in turn.position.items()},
-    }
-
-
-def _turn_in(state: dict[str, Any]) -> TurnRecord:
+def _turn_in(state: JsonObject) -> TurnRecord:
     position = {k: Position(*v) for k, v in state.get("position", {}).items()}
     plain = {k: v for k, v in state.items() if k in TurnRecord.__struct_fields__ and k not in _STRUCTS}
     says = [SentMessage(*sent) for sent in state.get("says", ())]
     return TurnRecord(**plain, position=position, says=says, spending=Spending(**state.get("spending", {})))
 
 
-def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
+def _prompt_accepted(ledger: Ledger, event: JsonObject) -> None:
     turn_id = event["turn_id"]
     if event["delivery"] == "steered":
         _steered(ledger, turn_id, event)
@@ -297,7 +275,7 @@ def _prompt_accepted(ledger: Ledger, event: dict[str, Any]) -> None:
         ledger.accepted[turn_id] = event["seq"]
 
 
-def _steered(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
+def _steered(ledger: Ledger, turn_id: str, event: JsonObject) -> None:
     ledger.steers[event["prompt_id"]] = {"turn": turn_id, "key": event.get("key"), "seq": event["seq"]}
     if event.get("key"):
         ledger.keys[event["key"]] = turn_id
@@ -307,7 +285,7 @@ def _steered(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
         del ledger.steers[prompt_id]
 
 
-def _move_steers(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
+def _move_steers(ledger: Ledger, turn_id: str, event: JsonObject) -> None:
     """Move a steered prompt to the turn that begins with it: the CLI could not merge it into the turn that it was meant for."""
     for prompt_id in event.get("prompt_ids") or ():
         if (steer := ledger.steers.get(prompt_id)) is not None:
@@ -317,7 +295,7 @@ def _move_steers(ledger: Ledger, turn_id: str, event: dict[str, Any]) -> None:
                 ledger.accepted.setdefault(turn_id, steer["seq"])
 
 
-def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
+def _turn_started(ledger: Ledger, event: JsonObject) -> None:
     queued = next((turn for turn in ledger.queue if turn.id == event["turn_id"]), None)
     turn = queued or TurnRecord(event["turn_id"], key=event.get("key"), origin=event.get("origin", "prompt"))
     ledger.queue = [other for other in ledger.queue if other is not turn]
@@ -333,46 +311,45 @@ def _turn_started(ledger: Ledger, event: dict[str, Any]) -> None:
 
 
 def _hand_over(process: TurnRecord, to: TurnRecord) -> None:
-    """Hand the process over to the next turn."""
     to.live, to.pid, to.process_started = process.live, process.pid, process.process_started
     to.run, to.says, to.begin, to.background = process.run, process.says, process.begin, process.background
     to.approvals = process.approvals
 
 
-def _process_started(ledger: Ledger, event: dict[str, Any]) -> None:
+def _process_started(ledger: Ledger, event: JsonObject) -> None:
     if ledger.active_turn:
         ledger.active_turn.process_started = True
         ledger.active_turn.pid = event["pid"]
 
 
-def _process_exited(ledger: Ledger, event: dict[str, Any]) -> None:
+def _process_exited(ledger: Ledger, event: JsonObject) -> None:
     ledger.resting = None
     if ledger.current:
         ledger.current.process_exited = True
 
 
-def _session_init(ledger: Ledger, event: dict[str, Any]) -> None:
+def _session_init(ledger: Ledger, event: JsonObject) -> None:
     ledger.native_session_id = event.get("native_session_id") or ledger.native_session_id
     ledger.model = event.get("model") or ledger.model
     ledger.native_lost = False
 
 
-def _stderr(ledger: Ledger, event: dict[str, Any]) -> None:
+def _stderr(ledger: Ledger, event: JsonObject) -> None:
     if ledger.active_turn:
         ledger.active_turn.stderr_events += 1
 
 
-def _watchdog(ledger: Ledger, event: dict[str, Any]) -> None:
+def _watchdog(ledger: Ledger, event: JsonObject) -> None:
     ledger.watchdog_fired += event["action"] == "fired"
 
 
-def _approval_requested(ledger: Ledger, event: dict[str, Any]) -> None:
+def _approval_requested(ledger: Ledger, event: JsonObject) -> None:
     if ledger.active_turn:
         entry = ApprovalEntry(seq=event["seq"], tool_name=event["tool_name"], at=event["ts"])
         ledger.active_turn.approvals[event["approval_id"]] = entry
 
 
-def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
+def _approval_resolved(ledger: Ledger, event: JsonObject) -> None:
     approval_id, turn = event["approval_id"], ledger.active_turn
     if turn is None or turn.approvals.pop(approval_id, None) is None:
         return
@@ -387,7 +364,7 @@ def _approval_resolved(ledger: Ledger, event: dict[str, Any]) -> None:
         del ledger.resolved[old]
 
 
-def _turn_completed(ledger: Ledger, event: dict[str, Any]) -> None:
+def _turn_completed(ledger: Ledger, event: JsonObject) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
     usage = msgspec.convert(event.get("usage") or {}, Usage)
     if ledger.current and ledger.current.id == turn_id:
@@ -423,7 +400,7 @@ def turn_duration(began: str | None, ended: str, paused_s: float) -> float:
     return max(0.0, gone - paused_s)
 
 
-def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
+def _add_cost(ledger: Ledger, event: JsonObject, usage: Usage) -> None:
     if event.get("cost_usd") is None:
         ledger.unpriced += bool(usage.total_tokens)
         return
@@ -432,14 +409,14 @@ def _add_cost(ledger: Ledger, event: dict[str, Any], usage: Usage) -> None:
         ledger.cost_source = event.get("cost_source", "reported")
 
 
-def _notice(ledger: Ledger, event: dict[str, Any]) -> None:
+def _notice(ledger: Ledger, event: JsonObject) -> None:
     if event["code"] == "closed":
         ledger.closed = True
     elif event["code"] == "resumed" and ledger.current is not None:
         ledger.current.paused_s += float((event.get("data") or {}).get("pause_s") or 0)
 
 
-_HANDLERS: dict[str, Callable[[Ledger, dict[str, Any]], None]] = {
+_HANDLERS: dict[str, Callable[[Ledger, JsonObject], None]] = {
     "prompt_accepted": _prompt_accepted,
     "turn_started": _turn_started,
     "process_started": _process_started,

@@ -9,8 +9,8 @@ from typing import Any
 
 from clisup.model.journal import Record
 from clisup.model.sessions.ledger import Ledger
-
-__all__ = ["TurnBook", "TurnFacts"]
+from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding
+from clisup.model.structs import JsonObject
 
 
 @dataclass(slots=True)
@@ -25,20 +25,20 @@ class TurnFacts:
     id: str
     run: int
     began: str
-    begin: dict[str, int]
+    begin: SpoolPlace
     prompt_preview: str | None = None
     prompt_bytes: int | None = None
     background: dict[str, str | None] | list[str] = field(default_factory=dict)
     cost_total_usd: float | None = None
-    usage_total: dict[str, Any] | None = None
+    usage_total: JsonObject | None = None
     version: str | None = None
     argv: list[str] = field(default_factory=list)
     env_names: list[str] = field(default_factory=list)
-    ending: dict[str, Any] | None = None
-    exited: dict[str, Any] | None = None
-    completed: dict[str, Any] | None = None
+    ending: TurnEnding | None = None
+    exited: JsonObject | None = None
+    completed: JsonObject | None = None
     marks: list[tuple[int, str]] = field(default_factory=list)
-    end: dict[str, int] | None = None
+    end: SpoolPlace | None = None
 
     @property
     def timing(self) -> list[tuple[int, float]]:
@@ -83,8 +83,8 @@ class TurnBook:
         if self._now is not None:
             self._note(self._now, event, record)
 
-    def _begin(self, event: dict[str, Any], memo: Mapping[str, Any]) -> None:
-        begin = dict(memo.get("begin") or {"out": 0, "err": 0})
+    def _begin(self, event: JsonObject, memo: Mapping[str, Any]) -> None:
+        begin = memo.get("begin") or SpoolPlace(out=0, err=0)
         before, ledger = self._last, self._ledger
         if before is not None and before.run == event["run"]:
             before.end = begin
@@ -97,10 +97,10 @@ class TurnBook:
         now.version = self._version
         self._now = now
 
-    def _note(self, turn: TurnFacts, event: dict[str, Any], record: Record) -> None:
+    def _note(self, turn: TurnFacts, event: JsonObject, record: Record) -> None:
         memo, src = record.memo or {}, record.src
         if "run" in memo:  # another run replaced a run that did nothing
-            turn.run, turn.began, turn.begin = memo["run"], event["ts"], dict(memo["begin"])
+            turn.run, turn.began, turn.begin = memo["run"], event["ts"], memo["begin"]
             turn.marks.clear()
         if "ending" in memo:
             turn.ending = memo["ending"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Required, TypedDict
+from typing import NamedTuple, Required, TypedDict
 
-__all__ = ["ApprovalEntry", "Intent", "Resolution", "SentMessage", "SpoolPlace", "Steer", "TurnEnding", "TurnState"]
+from clisup.model.structs import JsonObject
 
 
 class SpoolPlace(TypedDict):
@@ -26,9 +26,9 @@ class TurnEnding(TypedDict, total=False):
 
     reason: Required[str]
     asked: str
-    actor: dict[str, Any]
-    error: dict[str, Any]
-    failure: dict[str, Any]
+    actor: JsonObject
+    error: JsonObject
+    failure: JsonObject
     limit_s: float
     limit: int
     seen: int
@@ -48,6 +48,23 @@ class Resolution(TypedDict):
     decision: str
     by: str
     seq: int
+
+
+class EndedTurn(TypedDict):
+    """Last turn of a session that has ended."""
+
+    turn_id: str
+    outcome: str
+    error_kind: str | None
+    ended_at: str
+
+
+class NewestEvent(TypedDict):
+    """Newest event of a session."""
+
+    seq: int
+    type: str
+    ts: str
 
 
 class Steer(TypedDict, total=False):
@@ -74,10 +91,10 @@ class TurnState(TypedDict, total=False):
     heard: int
     # the session
     cost_total_usd: float
-    usage_total: dict[str, Any]
+    usage_total: JsonObject
     native_lost: bool
-    transcript: dict[str, Any]
-    budget: dict[str, Any]
+    transcript: JsonObject
+    budget: JsonObject
     settings: dict[str, str]
     dropped: list[str]
     more_tokens: int

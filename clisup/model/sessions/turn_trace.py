@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-__all__ = ["WATCHED", "RunMark", "TurnTrace", "TurnTraces"]
-
 WATCHED = frozenset({"turn_started", "message", "turn_completed"})
 """Event types that `TurnTraces` reads."""
 

@@ -22,20 +22,6 @@ from msgspec import Struct
 
 from clisup.errors import ClisupError, ConfigurationError, UsageError
 
-__all__ = [
-    "MARKER_PREFIX",
-    "EnvReport",
-    "Pair",
-    "Rule",
-    "RuleKind",
-    "RuleSet",
-    "ScrubList",
-    "Stamp",
-    "build_environment",
-    "check_configuration",
-    "held_back",
-]
-
 RuleKind = Literal["allow", "scrub", "deny"]
 Named = tuple[tuple[str, str], ...]
 
@@ -316,7 +302,6 @@ def _check_pass_pattern(rules: RuleSet, entry: str) -> None:
 
 
 def _check_settable(rules: RuleSet, name: str, key: str, error: type[ClisupError], kind: str | None = None) -> None:
-    """Raise `error` if a name is invalid or denied."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         message = f"cannot use {_shown(name)!r} in {key}, because it is not the name of a variable"
         raise error(message, hint="a name has letters, digits and _ and does not begin with a digit")

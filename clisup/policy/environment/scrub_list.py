@@ -7,8 +7,6 @@ import re
 from clisup.errors import ConfigurationError
 from clisup.policy.environment.scrub import MAX_NAME, MIN_PREFIX, PATTERN, Pair, Rule, RuleKind, ScrubList, Stamp
 
-__all__ = ["parse_list"]
-
 _CHECKED = re.compile(r"# checked: (.+), (\d{4}-\d{2}-\d{2})")
 
 

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from clisup.model.lines.literals import Literal, Path, is_json, literals
 from clisup.policy.secrets.redact import MASK, Redactor, Span
 
-__all__ = ["Erased", "Eraser", "machine_names"]
-
 _NO_TEXT = re.compile(r"(?:id|type|role|status|version|timestamp|method|model|name|kind)\Z", re.IGNORECASE)
 _ID = re.compile(r"(?<!uu)id\Z", re.IGNORECASE)
 _COMMON_USERS = frozenset(("root", "user", "admin", "daemon", "nobody", "debian", "ubuntu", "test", "claude", "codex"))
@@ -72,10 +70,7 @@ class Eraser:
         return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def lines(self, data: bytes) -> Erased:
-        """Erase a CLI's output line by line.
-
-        JSON lines stay valid JSON, and lines without matches keep their bytes.
-        """
+        """Erase a CLI's output line by line. JSON lines stay valid JSON, and lines without matches keep their bytes."""
         lines = [line.decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
         lines = [line if is_json(line) else self.text(line) for line in lines]
         found = [literals(line) for line in lines]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["plain"]
-
 _KEPT = (9, 10)  # tab and line end
 _CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029)
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))

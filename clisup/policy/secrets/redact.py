@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "Span", "masked", "redacted", "secret_arguments", "spellings", "united"]
-
 MIN_LENGTH = 8
 """Shortest secret that is redacted. A shorter "secret" would blank out ordinary words."""
 
@@ -84,7 +82,6 @@ def redacted(text: str, redactors: Iterable[Redactor]) -> str:
 
 
 def _shapes(text: str) -> list[Span]:
-    """Return the places of text that looks like a secret."""
     if _HINT.search(text) is None:
         return []
     return [match.span() for match in _SHAPES.finditer(text)]

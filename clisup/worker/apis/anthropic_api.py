@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
 from clisup.worker.apis.events import Event, StreamError
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
-
-__all__ = ["ANTHROPIC", "MAX_MARKS", "MAX_TOKENS", "AnthropicApi", "request_fields"]
 
 ANTHROPIC = "https://api.anthropic.com"
 MAX_TOKENS = 32_000
@@ -46,10 +45,10 @@ class AnthropicApi:
         return [model.id async for model in self._client.models.list(limit=1000)]
 
 
-def request_fields(request: ApiRequest) -> dict[str, Any]:
+def request_fields(request: ApiRequest) -> JsonObject:
     """Return the fields of a request. As in claude, the API caches the prompt up to the newest message."""
     sampling = request.sampling
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "model": request.model,
         "max_tokens": sampling.get("max_tokens") or MAX_TOKENS,
         "messages": _messages(request.messages),
@@ -76,12 +75,12 @@ def request_fields(request: ApiRequest) -> dict[str, Any]:
     return fields
 
 
-def _messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
     """Keep the latest cache marks, and leave out thinking that another API has signed."""
-    sent: list[dict[str, Any]] = []
+    sent: list[JsonObject] = []
     marks = 0
     for message in reversed(messages):
-        blocks: list[dict[str, Any]] = []
+        blocks: list[JsonObject] = []
         for block in reversed(message["content"]):
             kept = dict(block)
             marks += "cache_control" in kept
@@ -100,8 +99,8 @@ def _is_foreign(block: Mapping[str, Any]) -> bool:
     return block["type"] == "thinking" and (not signature or signature.startswith(("{", "reasoning")))
 
 
-def _output(request: ApiRequest) -> dict[str, Any]:
-    output: dict[str, Any] = {"effort": request.effort} if request.effort else {}
+def _output(request: ApiRequest) -> JsonObject:
+    output: JsonObject = {"effort": request.effort} if request.effort else {}
     if request.schema is not None and not request.by_tool:
         output["format"] = {"type": "json_schema", "schema": dict(request.schema)}
     return output

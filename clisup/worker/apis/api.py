@@ -9,10 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.events import Event, StreamError
 from clisup.worker.apis.failures import Endpoint, RequestFailure, of_connection, of_response, of_stream
-
-__all__ = ["Api", "ApiRequest", "MissingLibrary", "client_options", "failure_of", "load", "stream_items"]
 
 CONNECT_S = 30.0
 """Timeout of a connection attempt in seconds. A silent API has no timeout here: the daemon's watchdog handles silence."""
@@ -88,7 +87,7 @@ def failure_of(error: Exception, endpoint: Endpoint) -> RequestFailure | None:
     return of_connection(_cause(error), endpoint)
 
 
-def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> dict[str, Any]:
+def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> JsonObject:
     """Return the arguments of an SDK's client. The client calls `alive` for all bytes of an answer's body."""
     return {
         "api_key": endpoint.key or "none",  # the SDKs refuse an empty key; a local server ignores it
@@ -99,7 +98,7 @@ def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> d
     }
 
 
-async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[dict[str, Any], None]:
+async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[JsonObject, None]:
     """Yield the items of an SDK's stream as mappings. Raises `StreamError` and `RequestFailure`."""
     content_type = stream.response.headers.get("content-type", "")
     try:

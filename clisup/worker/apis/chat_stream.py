@@ -13,8 +13,6 @@ from typing import Any
 
 from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
-__all__ = ["ChatStream", "chat_usage", "reasoning_field"]
-
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
                  "content_filter": "refusal"}  # fmt: skip
 _REASONING_FIELDS = ("reasoning_content", "reasoning")

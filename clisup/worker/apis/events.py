@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["AnswerBuilder", "ApiMessage", "Event", "StreamError", "shape_errors", "usage_of"]
+from clisup.worker import JsonObject
 
-Event = dict[str, Any]
+Event = JsonObject
 _DELTAS = {
     "text": "text_delta",
     "thinking": "thinking_delta",

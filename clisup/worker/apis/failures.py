@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.events import StreamError
-
-__all__ = ["MAX_WAIT_S", "Endpoint", "RequestFailure", "of_connection", "of_response", "of_stream", "retry_after"]
 
 MAX_WAIT_S = 60.0
 """Longest delay, in seconds, that the API may ask for before a retry. After a longer one the turn fails."""
@@ -70,7 +69,7 @@ class RequestFailure(Exception):
         """Return whether the API refused the fields of the request, for no more exact reason."""
         return self.status in (400, 422) and self.code == "invalid_request" and self.api_error is None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """Return the fields of claude's frames beside the text."""
         named = {"error": self.code, "api_error": self.api_error}
         return {name: word for name, word in named.items() if word} | {"api_error_status": self.status}

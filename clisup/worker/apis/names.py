@@ -9,8 +9,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["MAX_NAME", "api_names", "full_name"]
-
 MAX_NAME = 64
 """Limit of OpenAI's APIs. Anthropic's limit is 128."""
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
 from clisup.worker.apis.chat_stream import ChatStream
 from clisup.worker.apis.events import Event
@@ -13,8 +14,6 @@ from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.requests import chat_messages, chat_tools, responses_input, responses_tools
 from clisup.worker.apis.responses_stream import ResponsesStream
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, is_strict, schema_tool
-
-__all__ = ["OPENAI", "ChatApi", "ResponsesApi", "chat_fields", "responses_fields"]
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -68,10 +67,10 @@ class ResponsesApi(_OpenAi):
             yield event
 
 
-def chat_fields(request: ApiRequest, *, own: bool) -> dict[str, Any]:
+def chat_fields(request: ApiRequest, *, own: bool) -> JsonObject:
     """Return the fields of a request. `own` is for OpenAI itself, whose token limit has another name than elsewhere."""
     sampling = request.sampling
-    fields: dict[str, Any] = {"model": request.model, "messages": chat_messages(request.messages, request.system)}
+    fields: JsonObject = {"model": request.model, "messages": chat_messages(request.messages, request.system)}
     tools = chat_tools(_tools(request))
     if tools:
         fields["tools"] = tools
@@ -90,10 +89,10 @@ def chat_fields(request: ApiRequest, *, own: bool) -> dict[str, Any]:
     return fields | {name: value for name, value in given.items() if value is not None}
 
 
-def responses_fields(request: ApiRequest) -> dict[str, Any]:
+def responses_fields(request: ApiRequest) -> JsonObject:
     """Return the fields of a request. With thinking or effort the API returns its reasoning in encrypted form."""
     sampling = request.sampling
-    fields: dict[str, Any] = {"model": request.model, "input": responses_input(request.messages)}
+    fields: JsonObject = {"model": request.model, "input": responses_input(request.messages)}
     if request.system:
         fields["instructions"] = request.system
     tools = responses_tools(_tools(request))
@@ -112,7 +111,7 @@ def responses_fields(request: ApiRequest) -> dict[str, Any]:
     return fields | {name: value for name, value in given.items() if value is not None}
 
 
-def _schema(schema: Any) -> dict[str, Any]:
+def _schema(schema: Any) -> JsonObject:
     return {"name": "answer", "schema": dict(schema), "strict": is_strict(schema)}
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["price_of"]
-
 
 def price_of(model: str, usage: Mapping[str, Any], url: str) -> float | None:
     """Return US dollars for one answer's usage; None for an unknown model, or without the package."""

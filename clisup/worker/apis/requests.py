@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.chat_stream import reasoning_field
 from clisup.worker.apis.responses_stream import reasoning_item
 
-__all__ = ["chat_messages", "chat_tools", "responses_input", "responses_tools"]
-
 Block = Mapping[str, Any]
-Item = dict[str, Any]
+Item = JsonObject
 
 
 def chat_messages(messages: Sequence[Mapping[str, Any]], system: str | None) -> list[Item]:

@@ -9,9 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from clisup.worker import JsonObject
 from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
-
-__all__ = ["ResponsesStream", "reasoning_item", "responses_usage"]
 
 _INCOMPLETE = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
@@ -103,7 +102,7 @@ class ResponsesStream:
         return self._answer.end(reason, responses_usage(response.get("usage") or {}))
 
 
-def reasoning_item(block: Mapping[str, Any]) -> dict[str, Any] | None:
+def reasoning_item(block: Mapping[str, Any]) -> JsonObject | None:
     """Return a thinking block as the API's reasoning item; None if its signature is from another API."""
     try:
         proof = json.loads(block.get("signature") or "")

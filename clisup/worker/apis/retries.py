@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from clisup.worker.apis.failures import MAX_WAIT_S, RequestFailure
 
-__all__ = ["FIRST_S", "LONGEST_S", "delay_of"]
-
 FIRST_S = 0.5
 LONGEST_S = 32.0
 """First and longest delay, in seconds, that the API has not asked for. The delay doubles in between, as in claude 2.1.330."""

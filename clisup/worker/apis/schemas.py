@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["STRUCTURED_TOOL", "is_strict", "schema_tool"]
+from clisup.worker import JsonObject
 
 STRUCTURED_TOOL = "StructuredOutput"
 """Name of the tool whose call is the answer, as in claude 2.1.330."""
 
 
-def schema_tool(schema: Mapping[str, Any]) -> dict[str, Any]:
+def schema_tool(schema: Mapping[str, Any]) -> JsonObject:
     """Return the tool that takes the answer."""
     return {
         "name": STRUCTURED_TOOL,

@@ -7,11 +7,10 @@ from typing import Any
 
 import trio
 
+from clisup.worker import JsonObject
 from clisup.worker.tools.mcp_servers import McpServers
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn_writer import TurnWriter
-
-__all__ = ["HEARTBEAT_S", "MAX_CALLS", "CallRunner"]
 
 MAX_CALLS = 32
 """Calls that run in parallel. Further calls wait."""
@@ -36,7 +35,7 @@ class CallRunner:
         self._servers, self._permissions, self._writer = servers, permissions, writer
         self._places = trio.CapacityLimiter(MAX_CALLS)
         self._stopped = False
-        self.results: dict[str, dict[str, Any]] = {}
+        self.results: dict[str, JsonObject] = {}
 
     async def run(self) -> bool:
         """Run all calls, and return whether a denial asked to stop the turn."""
@@ -45,7 +44,7 @@ class CallRunner:
                 nursery.start_soon(self._run_one, call)
         return self._stopped
 
-    def missing(self, message: str) -> list[dict[str, Any]]:
+    def missing(self, message: str) -> list[JsonObject]:
         """Write and return an error result for each call that has no result."""
         return [
             self._writer.tool_result(call["id"], message, is_error=True)

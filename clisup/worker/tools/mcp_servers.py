@@ -12,11 +12,9 @@ from typing import Any
 
 import trio
 
-from clisup.worker import VERSION
+from clisup.worker import VERSION, JsonObject
 from clisup.worker.apis.api import load
 from clisup.worker.apis.names import api_names, full_name
-
-__all__ = ["START_S", "BadMcpConfig", "McpServers", "McpTool", "ToolOutcome", "read_config"]
 
 START_S = 30.0
 """Timeout in seconds for a server to start and list its tools, as in claude (MCP_TIMEOUT)."""
@@ -69,7 +67,7 @@ class McpServers:
 
     def __init__(self, entries: Mapping[str, Mapping[str, Any]], hidden: frozenset[str]) -> None:
         self._entries, self._hidden = entries, hidden
-        self._clients: dict[str, Any] = {}
+        self._clients: JsonObject = {}
         self.tools: dict[str, McpTool] = {}
         self._short: dict[str, str] = {}
         self._full: dict[str, str] = {}
@@ -87,12 +85,12 @@ class McpServers:
         """Stop all servers."""
         self._over.set()
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[JsonObject]:
         """Return the servers for the init frame."""
         states = {name: "connected" if name in self._clients else "failed" for name in self._entries}
         return [{"name": name, "status": state, "source": "dynamic"} for name, state in states.items()]
 
-    def definitions(self) -> list[dict[str, Any]]:
+    def definitions(self) -> list[JsonObject]:
         """Return the tools in the form of the Anthropic API."""
         return [
             {"name": short, "description": tool.description, "input_schema": dict(tool.input_schema)}
@@ -203,7 +201,7 @@ def _outcome(answer: Any) -> ToolOutcome:
     return ToolOutcome(blocks)
 
 
-def _block(part: Any) -> dict[str, Any]:
+def _block(part: Any) -> JsonObject:
     if part.type == "image":
         return {"type": "image", "source": {"type": "base64", "media_type": part.mime_type, "data": part.data}}
     if part.type == "text":

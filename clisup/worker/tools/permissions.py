@@ -10,9 +10,8 @@ import trio
 
 from clisup.stream_json.frames import Frame
 from clisup.stream_json.transcript import new_id
+from clisup.worker import JsonObject
 from clisup.worker.tools.mcp_servers import McpTool
-
-__all__ = ["MODES", "PermissionDecision", "Permissions"]
 
 MODES = ("bypassPermissions", "default", "dontAsk", "plan")
 _CLOSED = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
@@ -39,7 +38,7 @@ class Permissions:
         self._rules = set(rules.replace(",", " ").split())
         self._asks, self._send, self._set_state = asks, send, set_state
         self._turn = trio.Lock()
-        self._open: dict[str, Any] = {}
+        self._open: JsonObject = {}
         self._answered = trio.Event()
         self.closed = False
 
@@ -118,5 +117,5 @@ class Permissions:
                 self.mode = str(update["mode"])
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(value: Any) -> list[JsonObject]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

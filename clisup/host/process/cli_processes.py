@@ -1,4 +1,4 @@
-"""Search for a foreign process that has a CLI's session open. The search sends no signals and writes nothing.
+"""Other processes of a CLI: those that have a session open, and those that can hold a lock. No signals are sent.
 
 Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded, and only
 facts that /proc confirms count: a live process of this user and PID namespace, with the start time in its file.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from clisup.policy.cli_files import Presence, PresenceRules
+import structlog
 
-__all__ = ["OwnProcesses", "Question", "find_writers"]
+from clisup.policy.cli_files import Presence, PresenceRules, StaleLock
 
 FILES_LIMIT = 4096
 FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024
+ENVIRON_BYTES = 4 * 1024 * 1024
 ANCESTORS_LIMIT = 64
 _PIECE = 8192
 _UIDS = re.compile(rb"^Uid:\t(\d+\t\d+\t\d+)\t", re.MULTILINE)  # real, effective, saved
@@ -119,13 +120,17 @@ def _by_command_line(
     Such a process is just started, or of an older version.
     """
     wanted = [native.encode() for native in natives]
-    for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - known:
+    for pid in _pids() - known:
         words = _proc(pid, "cmdline", CMDLINE_BYTES)
         if not any(native in words for native in wanted):
             continue
         opened = rules.opened(words.split(b"\0"))
         if opened in natives and _lives(pid):
             yield pid, opened
+
+
+def _pids() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
 def _lives(pid: int) -> bool:
@@ -141,7 +146,7 @@ def _is_alive(presence: Presence, namespace: str) -> bool:
 
 def _is_ours(pid: int, own: OwnProcesses) -> bool:
     marker = f"CLISUP_SESSION={own.session_id}".encode()
-    if pid == os.getpid() or marker in _proc(pid, "environ", 4 * 1024 * 1024).split(b"\0"):
+    if pid == os.getpid() or marker in _proc(pid, "environ", ENVIRON_BYTES).split(b"\0"):
         return True
     for _ in range(ANCESTORS_LIMIT if own.keeper_pid is not None else 0):
         fields = _stat(pid)
@@ -194,3 +199,76 @@ def _proc(pid: int, name: str, limit: int) -> bytes:
         return b""
     finally:
         os.close(fd)
+
+
+_log = structlog.get_logger()
+
+
+def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> list[str]:
+    """Remove the `locks` without a possible holder, and return the removed paths. `env` is the environment for the CLI.
+
+    The function never raises: a remaining lock only costs the CLI its own waiting time. It reads /proc only if a lock
+    exists.
+    """
+    removed = []
+    for lock in locks:
+        home = _home(lock, env)
+        path = os.path.join(home, lock.path) if home else None
+        if path is not None and _remove(lock, home or "", path):
+            _log.info("stale lock removed", path=path)
+            removed.append(path)
+    return removed
+
+
+def _remove(lock: StaleLock, home: str, path: str) -> bool:
+    """Look at the lock, look for holders, look at the lock again.
+
+    An unchanged lock is older than every live process.
+    """
+    try:
+        before = _identity(path)
+        if before is None or _holders(lock, home) or _identity(path) != before:
+            return False
+        os.rmdir(path)  # rmdir refuses a directory that is not empty: that is a lock of another kind
+        return True
+    except OSError:
+        return False
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """Return the identity that distinguishes this lock from a later lock of the same name.
+
+    Return None if the path is not a directory of ours.
+    """
+    stat = os.lstat(path)
+    ours = os.path.isdir(path) and not os.path.islink(path) and stat.st_uid == os.geteuid()
+    return (stat.st_dev, stat.st_ino, stat.st_mtime_ns) if ours else None
+
+
+def _holders(lock: StaleLock, home: str) -> bool:
+    return any(_runs(pid, lock.program) and _same(_home(lock, _environ(pid)), home) for pid in _pids())
+
+
+def _runs(pid: int, program: str) -> bool:
+    """Tell whether an argument is the program, or a script of that name.
+
+    Node's scripts come after node and its flags.
+    """
+    arguments = _proc(pid, "cmdline", CMDLINE_BYTES).decode("utf-8", "replace").split("\0")
+    names = {os.path.basename(argument) for argument in arguments}
+    return bool(names & {program, f"{program}.js", f"{program}.mjs"})
+
+
+def _environ(pid: int) -> dict[str, str]:
+    text = _proc(pid, "environ", ENVIRON_BYTES).decode("utf-8", "replace")
+    entries = (entry.partition("=") for entry in text.split("\0"))
+    return {name: value for name, _, value in entries if name}
+
+
+def _home(lock: StaleLock, env: Mapping[str, str]) -> str | None:
+    return next((value for name in lock.homes if (value := env.get(name))), None)
+
+
+def _same(one: str | None, other: str) -> bool:
+    """Tell whether two homes may be the same. A process without a known home might have this one."""
+    return one is None or os.path.realpath(one) == os.path.realpath(other)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from clisup.errors import UsageError
-from clisup.model.refusing import PLACE_CHARS, wrong_field
+from clisup.model.structs import PLACE_CHARS, wrong_field
 from clisup.wire.jsonrpc import encode_error
 from clisup.wire.methods import METHODS
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from clisup.model.prompts.tool_spec import MAX_TOOLS, MAX_TOOLS_BYTES
+from clisup.model.prompts.options import (
+    MAX_SCHEMA_BYTES,
+    MAX_TOOLS,
+    MAX_TOOLS_BYTES,
+    OutputSchema,
+    object_in,
+    schema_text,
+)
 from clisup.wire.params import SessionNewParams
 
 ADD = {
@@ -60,3 +67,36 @@ def test_how_many_and_how_large_is_limited() -> None:
     assert f"at most {MAX_TOOLS} items" in why(*({**ADD, "name": f"t{n}"} for n in range(MAX_TOOLS + 1)))
     large = [{**ADD, "name": f"t{n}", "description": "x" * 65_000} for n in range(17)]
     assert f"at most {MAX_TOOLS_BYTES} are taken" in why(*large)
+
+
+SCHEMA: TypeAdapter[dict[str, Any]] = TypeAdapter(OutputSchema)
+
+
+def test_a_schema_is_one_line_of_ascii_whatever_it_holds() -> None:
+    text = schema_text({"type": "object", "title": "\u00fc \u2028 \ud83d\0\n"})
+    assert text.isascii() and text.isprintable() and " " not in text.replace("\\u00fc \\u2028 \\ud83d", "")
+
+
+def test_the_limit_is_that_of_the_text() -> None:
+    frame = len(schema_text({"type": "object", "title": ""}))
+    fits = {"type": "object", "title": "x" * (MAX_SCHEMA_BYTES - frame)}
+    assert SCHEMA.validate_python(fits) == fits
+    with pytest.raises(ValidationError, match=f"{MAX_SCHEMA_BYTES + 1}"):
+        SCHEMA.validate_python({**fits, "title": fits["title"] + "x"})
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": ["object"]}, {"properties": {}}, []])
+def test_only_schemas_of_objects_are_taken(schema: Any) -> None:
+    with pytest.raises(ValidationError):
+        SCHEMA.validate_python(schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}), (' {"a": {}}\n', {"a": {}}), ("{}", {}), ("[1]", None), ("1", None), ("", None), ("words", None),
+        ('```json\n{"a": 1}\n```', None), ('{"a": 1} and', None), ('{"a": 1', None), ("[" * 100_000, None),
+    ],
+)  # fmt: skip
+def test_a_value_is_an_object_and_nothing_beside_it(text: str, value: dict[str, Any] | None) -> None:
+    assert object_in(text) == value

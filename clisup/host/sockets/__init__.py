@@ -1,1 +1,0 @@
-"""Sockets: the daemon's listener, socket activation, and the peers of connections."""
