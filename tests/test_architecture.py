@@ -123,6 +123,17 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.client.events": {"msgspec"},
     "clisup.client.nurseries": {"trio"},
 }
+DAEMON_ROOMS = {
+    "journal": set[str](),
+    "runs": {"journal"},
+    "limits": {"journal", "runs", "sessions.context"},
+    "approvals": {"journal", "runs", "sessions.context"},
+    "tools": {"journal", "runs", "sessions.context"},
+    "sessions": {"journal", "runs", "limits", "approvals", "tools", "ops.drift"},
+    "ops": {"journal", "runs", "limits", "approvals", "tools", "sessions"},
+    "clients": {"journal", "runs", "limits", "approvals", "tools", "sessions", "ops"},
+}
+"""Folders of the daemon, lowest first: what each may import of the others. Files beside the folders are for all."""
 PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")
 EFFECTS = frozenset(
     [
@@ -320,6 +331,23 @@ def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
         if item.top == "clisup" and not within(item.target, MAY_IMPORT[part] | ({part} if part != "clisup" else set()))
     ]
     report(found, f"{part} may import of clisup only itself and {sorted(MAY_IMPORT[part])}:")
+
+
+@pytest.mark.parametrize("room", DAEMON_ROOMS)
+def test_a_folder_of_the_daemon_imports_only_what_lies_below_it(room: str) -> None:
+    above = {f"clisup.daemon.{other}" for other in DAEMON_ROOMS if other != room}
+    below = {f"clisup.daemon.{other}" for other in DAEMON_ROOMS[room]}
+    found = [
+        f"{module.at(item.node)}: {module.name} imports {item.target}"
+        for module in MODULES
+        if within(module.name, {f"clisup.daemon.{room}"})
+        for item in imports(module)
+        if within(item.target, above) and not within(item.target, below)
+    ]
+    report(found, f"{room} may import of the daemon's folders only itself and {sorted(DAEMON_ROOMS[room])}:")
+    assert {path.name for path in (PACKAGE / "daemon").iterdir() if (path / "__init__.py").exists()} == set(
+        DAEMON_ROOMS
+    )
 
 
 def test_what_is_below_the_seam_of_the_model_layer_knows_nothing_of_what_is_above() -> None:

@@ -19,7 +19,7 @@ from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.clients.connection import Handlers
 from clisup.daemon.clients.server import Server
-from clisup.daemon.ops.metrics import watch_lag
+from clisup.daemon.metrics import watch_lag
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.ops.status import summaries_of
 from clisup.daemon.reexec import Reexec

@@ -12,9 +12,9 @@ from clisup.daemon.journal.recorder import Watcher, Watchers
 from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
+from clisup.daemon.metrics import Metrics
 from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.memory import MemoryLook
-from clisup.daemon.ops.metrics import Metrics
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
 from clisup.host.config_file import built_in_prices

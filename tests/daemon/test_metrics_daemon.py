@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from wire import Wire
 
-from clisup.daemon.ops.metrics import ENDED_BY, METRICS, NOTICES
+from clisup.daemon.metrics import ENDED_BY, METRICS, NOTICES
 from clisup.errors import ClisupError
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from wire import Wire
 
 from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
-from clisup.daemon.ops.metrics import Metrics
+from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError
 
 

@@ -23,7 +23,7 @@ from toml_text import toml
 
 from clisup.config.model import TracingConfig
 from clisup.daemon import start
-from clisup.daemon.ops.metrics import Metrics
+from clisup.daemon.metrics import Metrics
 from clisup.daemon.ops.tracing import Tracing
 from clisup.errors import ConfigurationError
 from clisup.host.otlp import readable, resource_of
@@ -224,7 +224,7 @@ def test_switched_off_nothing_is_sent(traced: Callable[..., Harness], collector:
 def test_a_daemon_loads_neither_library_before_somebody_wants_it() -> None:
     code = "import sys, clisup.daemon.app, clisup.daemon.clients.handlers, clisup.daemon.start\n"
     code += "print([name for name in ('opentelemetry', 'prometheus_client', 'requests') if name in sys.modules])\n"
-    code += "import clisup.daemon.ops.tracing, clisup.daemon.ops.metrics\nprint('opentelemetry' in sys.modules)"
+    code += "import clisup.daemon.ops.tracing, clisup.daemon.metrics\nprint('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "False"]
 

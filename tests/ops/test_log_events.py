@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from clisup.daemon.ops.session_log import NOTICES, TOLD
+from clisup.daemon.sessions.session_log import NOTICES, TOLD
 from clisup.errors import WorldError
 from clisup.model import events as ev
 from clisup.ops.log_events import (
@@ -28,7 +28,7 @@ from clisup.policy.secrets.redact import MASK, Redactor
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("debug", "info", "warning", "error", "exception")
-BY_TABLE = "clisup/daemon/ops/session_log.py"  # its one call takes level and event from a table
+BY_TABLE = "clisup/daemon/sessions/session_log.py"  # its one call takes level and event from a table
 OPEN = {"leftover ended": {"session", "run", "pid", "comm"}, "stopping": {"why"}}  # what `**` stands for in a call
 ACTOR = {"uid": 1, "pid": 2, "client": "me"}
 EVENTS: list[ev.EventBase] = [

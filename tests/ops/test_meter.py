@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from clisup.daemon.ops.metrics import COUNTED, FIRING, MAX_BACKENDS, OTHER, PHASES, Histogram, Meter, Metrics
+from clisup.daemon.metrics import COUNTED, FIRING, MAX_BACKENDS, OTHER, PHASES, Histogram, Meter, Metrics
 from clisup.model.events import (
     EVENT_TYPES,
     ApprovalRequested,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clisup.daemon.ops.metrics import METRICS, SINCE, UNITS, Metric, unit_of
+from clisup.daemon.metrics import METRICS, SINCE, UNITS, Metric, unit_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 FORBIDDEN = {"session", "session_id", "turn", "turn_id", "model", "path", "pid", "uid", "client", "account", "tool"}

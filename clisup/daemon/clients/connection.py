@@ -19,7 +19,7 @@ from clisup.daemon.clients.buffer_budget import HeldBytes
 from clisup.daemon.clients.fair_share import LONG_FRAME, ClientShare
 from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.clients.subscription import Subscription
-from clisup.daemon.ops.metrics import OTHER, Metrics
+from clisup.daemon.metrics import OTHER, Metrics
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
 from clisup.host.log import LOG
 from clisup.host.sockets import Peer

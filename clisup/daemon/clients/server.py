@@ -15,7 +15,7 @@ from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
-from clisup.daemon.ops.metrics import Metrics
+from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
 from clisup.policy.fair_queue import Share

@@ -14,7 +14,7 @@ from msgspec import Struct
 from clisup.daemon.journal.event_cache import EventCache, RecentEvents
 from clisup.daemon.journal.raw_lines import with_native
 from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
-from clisup.daemon.ops.metrics import COUNTED, Meter, Metrics
+from clisup.daemon.metrics import COUNTED, Meter, Metrics
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.model.envelope import Envelopes

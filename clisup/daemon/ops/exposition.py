@@ -22,7 +22,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from clisup import __version__
-from clisup.daemon.ops.metrics import METRICS, Histogram, Metric, unit_of
+from clisup.daemon.metrics import METRICS, Histogram, Metric, unit_of
 from clisup.host import clock
 from clisup.host.process.own_process import open_descriptors, resident_bytes
 from clisup.model.lifecycle import SessionState

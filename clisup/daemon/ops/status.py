@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from clisup.daemon.ops.session_row import ProcessState, session_row
 from clisup.daemon.sessions.session import Session
+from clisup.daemon.sessions.session_row import ProcessState, session_row
 from clisup.model.structs import JsonObject
 
 AT_ONCE = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from clisup import __version__
-from clisup.daemon.ops.session_row import ProcessState, session_row, totals_of
+from clisup.daemon.sessions.session_row import ProcessState, session_row, totals_of
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process.evidence import tree_memory

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.daemon.journal.recorder import Recorder
-from clisup.daemon.ops.metrics import Meter
+from clisup.daemon.metrics import Meter
 from clisup.daemon.runs.run import Run
 from clisup.daemon.services import Services
 from clisup.errors import UsageError, WorldError

@@ -10,7 +10,7 @@ from clisup.backends.base import Background
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
-from clisup.daemon.ops.leftovers import end_run
+from clisup.daemon.runs.leftovers import end_run
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft

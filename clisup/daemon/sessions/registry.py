@@ -16,14 +16,14 @@ from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.ops.drift import Drift
-from clisup.daemon.ops.leftovers import end_leftovers, end_unsupervised
-from clisup.daemon.ops.session_row import totals_of
 from clisup.daemon.runs.keeper_starts import KeeperStarts
+from clisup.daemon.runs.leftovers import end_leftovers, end_unsupervised
 from clisup.daemon.runs.orphans import Orphans
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.live import LivePool
 from clisup.daemon.sessions.opening import SessionOpening
 from clisup.daemon.sessions.session import Session
+from clisup.daemon.sessions.session_row import totals_of
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock

@@ -18,7 +18,6 @@ from clisup.daemon.backends import Backend
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import RateLimitGate
-from clisup.daemon.ops.session_log import SessionLog
 from clisup.daemon.runs.run import Run
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.cli_session import CliSession
@@ -27,6 +26,7 @@ from clisup.daemon.sessions.launch import Launcher
 from clisup.daemon.sessions.live import LivePool, LiveRun
 from clisup.daemon.sessions.prompts import PromptQueue
 from clisup.daemon.sessions.run_end import RunCloser
+from clisup.daemon.sessions.session_log import SessionLog
 from clisup.daemon.sessions.settings import Settings
 from clisup.daemon.sessions.steering import Steering, stored_name
 from clisup.daemon.sessions.turn import TurnRunner

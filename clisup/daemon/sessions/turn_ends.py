@@ -10,7 +10,7 @@ from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.limits.rate_limit_gate import RateLimitGate
-from clisup.daemon.ops.leftovers import end_run
+from clisup.daemon.runs.leftovers import end_run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import WorldError
 from clisup.host import clock
