@@ -1,7 +1,7 @@
 """Base classes of a backend: `Adapter` turns a request into a launch, `Decoder` turns a CLI's output into events.
 
-Both are pure. They open no file, read no clock and no environment, and start no process: the daemon does that for them.
-A method without `@abstractmethod` and an attribute with a value are optional, and a backend overrides what it can do.
+Both are pure: the daemon opens files, reads the clock and the environment, and starts processes.
+Methods without `@abstractmethod` and attributes with a value are optional. A backend overrides them for its features.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Capabilities(Struct, frozen=True):
     approvals: bool = False
     """Ask before a tool runs."""
     controls: tuple[Control, ...] = ()
-    """Requests that a live process takes."""
+    """Requests to a live process."""
     images: bool = False
     """Take images in a prompt. An ACP agent without images refuses them during the turn."""
     system_prompt: bool = True
@@ -80,9 +80,9 @@ class Capabilities(Struct, frozen=True):
     tools: bool = False
     """Start clisup's MCP bridge, so that the session's client can run tools for the model."""
     permission_modes: tuple[str, ...] | None = ()
-    """Permission modes of the CLI. None means that only the running CLI knows them, and refuses others during the turn."""
+    """Permission modes of the CLI. None: only the running CLI knows its modes, and refuses others during the turn."""
     running_usage: bool = False
-    """Report running totals of the session. The daemon then carries them from turn to turn."""
+    """Report running totals of the session. The daemon then carries the totals from turn to turn."""
     fork: bool = False
     """Copy a transcript, whole or up to a turn (`Adapter.fork`)."""
     history: bool = False
@@ -94,9 +94,9 @@ class Capabilities(Struct, frozen=True):
     caller_tools: bool = False
     """Take tool definitions with a prompt. The caller runs these tools and sends the results with a later prompt."""
     sampling: tuple[str, ...] = ()
-    """Names in the `sampling` of `session/prompt` that the backend takes."""
+    """Supported names in the `sampling` of `session/prompt`."""
     caches: bool = False
-    """Take the caller's marks for the parts of a prompt and a history that the API caches."""
+    """Take the caller's cache marks on parts of a prompt and a history."""
     cli_tools: bool = False
     """Switch off the CLI's own tools on request."""
     system_prompt_modes: tuple[str, ...] = ()
@@ -110,15 +110,15 @@ class Capabilities(Struct, frozen=True):
     interrupt: Literal["signal", "request"] = "signal"
     """First step of a graceful interrupt: a signal, or a request in the CLI's own protocol."""
     tokens: tuple[str, ...] = ()
-    """Fields of `usage` that the CLI reports for a turn."""
+    """Fields of `usage` in the CLI's report of a turn."""
     events: tuple[str, ...] = ()
-    """Event types that the CLI can give. Events of the daemon come with every backend."""
+    """Event types of the CLI. Events of the daemon come with every backend."""
 
 
 TOKENS = (
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
 )  # fmt: skip
-"""All fields that `Capabilities.tokens` may have."""
+"""All possible fields of `Capabilities.tokens`."""
 
 Recovery = Literal["resume", "fresh"]
 """Way to name the native session in another run."""
@@ -129,7 +129,7 @@ class _EndOfInput:
 
 
 END_OF_INPUT = _EndOfInput()
-"""Reply that closes the CLI's stdin. It is the last reply."""
+"""Last reply: closes the CLI's stdin."""
 
 Reply = str | _EndOfInput
 
@@ -153,7 +153,7 @@ class Decoded(Struct, frozen=True, gc=False):
     replies: Sequence[Reply] = ()
     """Text for the CLI's stdin, in whole lines with their newline.
 
-    The daemon sends each reply once, also across its own restart. It knows a reply by the place of its line, so the same
+    The daemon sends each reply once, also across its own restart. The place of the line identifies a reply, so the same
     lines must give the same replies.
     """
     answers: Sequence[ControlAnswer] = ()
@@ -170,18 +170,18 @@ class Chunk(NamedTuple):
     """Result of the lines of one chunk."""
 
     told: Sequence[tuple[Line, Sequence[EventBase]]]
-    """Lines that need no decision, and their events."""
+    """Lines that need no decision, with the events of each."""
     line: Line | None = None
-    """Line after them that needs a decision, if there is one."""
+    """Next line, if the line needs a decision."""
     decoded: Decoded | None = None
-    """Result of this line."""
+    """Result of `line`."""
 
 
 class Decoder(ABC):
     """Decoder of one CLI's stdout.
 
-    A decoder is deterministic: the same lines from the same state give the same events on any day. It never raises, and
-    a line that it does not know becomes `unparsed`. `raw_blob` in its events names no file: the daemon fills it in.
+    A decoder is deterministic: the same lines from the same state always give the same events. A decoder never raises.
+    An unknown line becomes `unparsed`. `raw_blob` in the events names no file: the daemon adds the name.
     """
 
     __slots__ = ()
@@ -191,7 +191,7 @@ class Decoder(ABC):
         """Decode one line. Oversize and incomplete lines come here too."""
 
     def decode_chunk(self, lines: Iterable[Line]) -> Chunk:
-        """Decode lines up to the first one that needs a decision. No line after that one is taken from `lines`."""
+        """Decode lines up to the first line that needs a decision. Take no later line from `lines`."""
         told: list[tuple[Line, Sequence[EventBase]]] = []
         for line in lines:
             decoded = self.decode(line)
@@ -221,7 +221,7 @@ class Decoder(ABC):
     def ends_when_idle(self) -> bool:
         """Tell whether the turn of a live CLI ends when the CLI is idle, and not with its terminal frame.
 
-        That is so if the turn has started background tasks.
+        True if the turn has started background tasks.
         """
         return False
 
@@ -232,25 +232,25 @@ class Decoder(ABC):
 
     @property
     def given_up(self) -> frozenset[str]:
-        """Ids of prompts that a live CLI cancelled. A turn may have taken them before."""
+        """Ids of prompts that a live CLI cancelled. A turn may have taken such a prompt before."""
         return frozenset()
 
     def interrupt(self) -> str | None:
-        """Return the text for stdin that ends the running turn, or None if only signals end it."""
+        """Return text for stdin to end the running turn, or None if only signals end the turn."""
         return None
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """Return the text for stdin that answers an open `approval_requested`, or None for an unknown id.
+        """Return text for stdin to answer an open `approval_requested`, or None for an unknown id.
 
-        The call changes nothing: the daemon repeats it if it could not send the text. The decoder gives `approval_resolved`
-        when the CLI no longer waits, and the daemon drops that event for an answered approval.
+        The call changes nothing: the daemon repeats the call after a failure to send the text. The decoder gives
+        `approval_resolved` when the CLI no longer waits. The daemon drops this event for an answered approval.
 
-        Raises `UsageError(kind="unsupported")` for an answer that the CLI does not offer.
+        Raises `UsageError(kind="unsupported")` if the CLI does not offer the answer.
         """
         return None
 
     def control(self, request_id: str, control: Control, value: str | None) -> str | None:
-        """Return the text for stdin that sends this request to a live CLI, or None if the CLI has no such request."""
+        """Return text for stdin to send this request to a live CLI, or None if the CLI has no such request."""
         return None
 
 
@@ -265,39 +265,39 @@ class Adapter(ABC):
     default_versions: ClassVar[str]
     """Range of supported versions."""
     version_args: ClassVar[tuple[str, ...]]
-    """Arguments that make the CLI print its version."""
+    """Arguments to print the CLI's version."""
     version_pattern: ClassVar[str] = ""
     """Pattern of this output. The first group is the version."""
     capabilities: ClassVar[Capabilities]
     errors: ClassVar[tuple[ErrorRule, ...]]
-    """Rules that find the kind of an error. docs/errors.md has a table made from them."""
+    """Rules to find the kind of an error. docs/errors.md has a table of the rules."""
     program: ClassVar[str] = ""
     """Name of the CLI in messages about its end. Empty means the kind."""
     codes_tell: ClassVar[bool] = False
     """The CLI's own signal handlers exit with 128 + the number of the signal, as a shell does."""
     recoveries: ClassVar[Sequence[tuple[str, Recovery]]] = ()
-    """Patterns of refusals that are only about the name of the native session, for `recovery`."""
+    """Patterns of refusals for the name of the native session only, for `recovery`."""
 
     packages: ClassVar[tuple[str, ...]] = ()
-    """Python packages that the default command needs."""
+    """Python packages for the default command."""
     login_args: ClassVar[tuple[str, ...]] = ()
-    """Arguments that make the CLI tell, without a request to its API, whether it is logged in."""
+    """Arguments to print the login state of the CLI without a request to its API."""
     login_env: ClassVar[Mapping[str, str]] = {}
-    """Variables that keep the command with `login_args` off the network."""
+    """Variables to keep the command with `login_args` off the network."""
     login_elsewhere: ClassVar[str] = ""
-    """Other ways to log in, which the command with `login_args` does not see."""
+    """Other ways to log in. The command with `login_args` does not see these logins."""
     login_keys: ClassVar[tuple[str, ...] | None] = None
-    """Variables with which the CLI logs in. None means any of the pairs in its scrub lists."""
+    """Variables for the login of the CLI. None means any of the pairs in the scrub lists."""
     fork: ClassVar[ForkRules | None] = None
     """Rules to copy a transcript, for `Capabilities.fork`."""
     seed: ClassVar[SeedRules | None] = None
     """Rules to write a history, for `Capabilities.history`."""
     presence: ClassVar[PresenceRules | None] = None
-    """Rules to find CLI processes that have a native session open."""
+    """Rules to find CLI processes with an open native session."""
 
     @property
     def fields(self) -> str:
-        """Kind whose `known_fields/<kind>.json` describes the frames."""
+        """Kind of the frames: `known_fields/<kind>.json` describes their fields."""
         return self.kind
 
     @abstractmethod
@@ -309,7 +309,7 @@ class Adapter(ABC):
         """Return a decoder for the stdout of one turn, from its first line on. `request` is the request of the launch."""
 
     def parse_version(self, output: str) -> str | None:
-        """Return the version in the output of `command + version_args`, or None if there is none."""
+        """Return the version in the output of `command + version_args`, or None."""
         found = re.search(self.version_pattern, output, re.MULTILINE) if self.version_pattern else None
         return found[1] if found else None
 
@@ -318,10 +318,10 @@ class Adapter(ABC):
         return explain_end(Taxonomy(self.errors), self.program or self.kind, end, codes_tell=self.codes_tell)
 
     def recovery(self, failed: TurnError | RunEnd) -> Recovery | None:
-        """Return how another run must name the native session, if the CLI refused this run only for that name.
+        """Return the way to name the native session in another run, if the CLI refused this run only for the name.
 
-        `resume`: the id is in use. `fresh`: the CLI knows no such session, so another run creates one. The daemon does so only
-        if no turn has completed and no transcript exists; otherwise the history would be lost.
+        `resume`: the id is in use. `fresh`: the CLI does not know the session, so another run creates the session.
+        The daemon does so only if no turn has completed and no transcript exists, to lose no history.
         """
         text = failed.message if isinstance(failed, TurnError) else failed.stderr
         return next((recovery for pattern, recovery in self.recoveries if re.search(pattern, text)), None)
@@ -331,24 +331,23 @@ class Adapter(ABC):
         return None
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
-        """Look for the prompt of a run in the bytes that the run added to its transcript.
+        """Look for the prompt of a run in the bytes appended by the run to its transcript.
 
-        The method never raises, and it ignores an incomplete last line.
+        The method never raises, and ignores an incomplete last line.
         """
         return "prompt_not_found"
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
-        """Return argv prefixes of the real CLI behind `launcher` (a real path), best first, or none.
+        """Return argv prefixes of the real CLI behind `launcher` (a real path), best first, or nothing.
 
-        Launchers of npm packages swallow signals or leave the CLI behind. An element with a slash is a glob of files, and
-        one without is a command on PATH. The daemon runs the first prefix whose elements all exist.
+        Launchers of npm packages swallow signals or leave the CLI behind. An element with a slash is a glob of files.
+        Any other element is a command on PATH. The daemon runs the first prefix with only existing elements.
         """
         return ()
 
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
-        """Return the failure of the request that a silent CLI repeated until the watchdog ended it, or None if unknown.
-
-        `appended` is what the run added to its transcript. `answered` tells whether the model had answered in this turn.
+        """Return the failure of the request that a silent CLI repeated, or None if unknown. The watchdog has ended the CLI.
+        `appended` are the bytes added to the transcript by the run. `answered`: the model had answered in this turn.
         """
         return None
 
@@ -357,11 +356,11 @@ class Adapter(ABC):
         return None
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the permission modes and flags that the CLI refuses as root with this environment."""
+        """Return the permission modes and flags refused by the CLI as root with this environment."""
         return ()
 
     def models_flags(self, api: ApiSettings) -> tuple[str, ...]:
-        """Return the flags that make the command print the provider's models as a JSON array, or none."""
+        """Return the command's flags to print the provider's models as a JSON array, or nothing."""
         return ()
 
     def context_usage(self, answer: Mapping[str, Any]) -> Frame:
@@ -369,5 +368,5 @@ class Adapter(ABC):
         return dict(answer)
 
     def compact_prompt(self, instructions: str | None) -> str | None:
-        """Return the prompt that makes the CLI compact its context, for the control `compact`, or None."""
+        """Return the prompt to compact the CLI's context, for the control `compact`, or None."""
         return None

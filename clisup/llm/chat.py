@@ -1,7 +1,7 @@
-"""The seam of the model layer: a `LanguageModel` opens a `Chat`, and a chat streams one answer after the other.
+"""Seam of the model layer: a `LanguageModel` opens a `Chat`, and a chat streams answers in order.
 
-Conversations, signatures and workflows use only these two. Sessions of the daemon, models with fallbacks, scripts and recordings
-provide them.
+Conversations, signatures and workflows use only `LanguageModel` and `Chat`. Sessions of the daemon, models with fallbacks, scripts
+and recordings provide both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sampling(NamedOptions):
         return bool(self.to_wire())
 
     def to_wire(self) -> JsonObject:
-        """Return the `sampling` of `session/prompt`, without unset params."""
+        """Return the `sampling` of `session/prompt` without unset params."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def over(self, defaults: Sampling | None) -> Sampling:
@@ -51,7 +51,7 @@ class Sampling(NamedOptions):
         return self if defaults is None else Sampling(**{**defaults.to_wire(), **self.to_wire()})
 
     def check(self, name: ModelName, capabilities: Mapping[str, Any]) -> None:
-        """Raise `Unsupported` if the backend lacks one of these params."""
+        """Raise `Unsupported` if the backend lacks any of these params."""
         has = capabilities.get("sampling") or ()
         if lacking := [param for param in self.to_wire() if param not in has]:
             raise Unsupported(
@@ -64,7 +64,7 @@ class Sampling(NamedOptions):
 
 @dataclass(frozen=True, slots=True)
 class SessionBudget:
-    """Limits that the daemon sets on a session (`budget` of session/new). None means no limit of that kind."""
+    """Limits of a session, set by the daemon (`budget` of session/new). None means no limit of this kind."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -72,34 +72,34 @@ class SessionBudget:
     wall_s: float | None = None
 
     def to_wire(self) -> dict[str, float]:
-        """Return the limits for `session/new`, without unset ones."""
+        """Return the limits for `session/new`, without unset limits."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Chat(Protocol):
-    """Conversation with one model. Each prompt follows all messages before it. One stream at a time."""
+    """Conversation with a model. Each prompt follows all earlier messages. A chat has one stream at a time."""
 
     @property
     def model(self) -> ModelName:
-        """The model that answers now. A client with fallbacks may change it."""
+        """Model that answers now. A client with fallbacks may change the model."""
 
     @property
     def session_id(self) -> str | None:
-        """The daemon's session, if the chat has one."""
+        """Daemon's session of the chat, or None."""
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> AsyncIterator[StreamEvent]:
-        """Stream the events of one answer. The last event is `Finished`. Leaving the iteration early interrupts the turn.
+        """Stream the events of an answer. The last event is `Finished`. Leaving the iteration early interrupts the turn.
 
-        `output_schema` is the JSON Schema of an object. A backend with structured output fills `Completion.structured`; another
-        one raises `Unsupported`. Raises `LLMError`s.
+        `output_schema` is the JSON Schema of an object. A backend with structured output fills `Completion.structured`. Any other
+        backend raises `Unsupported`. Raises `LLMError`s.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """Options of a new chat. `history` is the conversation before it, and ends with a message of the model.
+    """Options of a new chat. `history` is the conversation before the chat, and ends with a message of the model.
 
-    `cli_tools="none"` leaves out the CLI's own tools and its system prompt of a coding agent, if the backend can do that.
+    `cli_tools="none"` omits the CLI's own tools and the CLI's system prompt of a coding agent, if the backend has this feature.
     `"default"` keeps both. None is the default of each call.
     """
 
@@ -110,14 +110,14 @@ class ChatOptions:
     cwd: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
-    """Further params of `session/new`, as docs/protocol.md has them: `permission_mode`, `timeouts`, `mode` ..."""
+    """Further params of `session/new`, see docs/protocol.md: `permission_mode`, `timeouts`, `mode` ..."""
     sampling: Sampling | None = None
     cli_tools: Literal["none", "default"] | None = None
 
     def plain(self, do: str) -> ChatOptions:
-        """Return these options for a call that wants a value: without a CLI's own tools by default.
+        """Return these options for a call with a value as its result: without a CLI's own tools by default.
 
-        Raises `UsageError` for a tool that the caller runs: the call that `do` names has no place for its results.
+        Raises `UsageError` for a tool of the caller: the call named by `do` has no place for results of tools.
         """
         if definitions := definitions_of(self.offered):
             raise usage_error(
@@ -132,7 +132,7 @@ class ChatOptions:
         return as_tools(self.tools)
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for wrong types, before a session is opened."""
+        """Raise `UsageError` for wrong types, before the opening of a session."""
         object.__setattr__(self, "tools", as_tools(self.tools))
         object.__setattr__(self, "labels", labels_of(self.labels))
         wrong = next((part for part in self.history if not isinstance(part, Message)), None)
@@ -173,14 +173,14 @@ def labels_of(labels: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class LanguageModel(Protocol):
-    """Anything that opens chats."""
+    """Model that opens chats."""
 
     def chat(self, options: ChatOptions | None = None) -> AbstractAsyncContextManager[Chat]:
-        """Open a chat that ends with the block. Raises `LLMError`s at its beginning."""
+        """Open a chat. The chat ends with the block. Raises `LLMError`s at the block's beginning."""
 
 
 def checked_model(model: LanguageModel) -> LanguageModel:
-    """Return the model. Raises `UsageError` for a value that cannot open chats."""
+    """Return the model. Raises `UsageError` for a value without a `chat` method."""
     if not callable(getattr(model, "chat", None)):
         raise UsageError(
             f"a value of type {type(model).__name__} is not a model",

@@ -1,8 +1,8 @@
-"""Approvals of a session: requests of its CLI, decided by the rules, by a client, or because nobody is there.
+"""Approvals of a session: requests of the CLI, and their decisions by rules, clients or the policy without clients.
 
-The open approvals are in the ledger, so they outlive the daemon. For each run one task, `serve`, decides one approval
-after the other: the rules first (also for requests that an earlier daemon left open), then clients in the order of
-their answers, then the policy for unattended sessions. A decision is journaled together with the reply to the CLI, and
+The open approvals are in the ledger and outlive the daemon. For each run a task, `serve`, decides the approvals in
+order. The rules come first, also for requests that an earlier daemon left open. Clients come next, in the order of the
+answers, then the policy for unattended sessions. The daemon journals a decision together with the reply to the CLI, and
 the keeper delivers the reply once.
 """
 
@@ -31,7 +31,7 @@ from clisup.policy.approval_rules import Judgement, ToolQuestion, judge, paths_o
 
 __all__ = ["ApprovalQueue"]
 
-ATTENDANCE_CHECK_S = 1.0  # pause between two checks for followers, while their absence can decide something
+ATTENDANCE_CHECK_S = 1.0  # pause between two checks for followers, while the lack of followers can decide an approval
 RULES_LIMIT_S = 20.0  # time for the CLI to repeat a journaled request to this daemon
 PATHS_LIMIT_S = 5.0  # time to resolve links on a slow disk
 _BY_RULE = "A rule of the supervisor forbids this."
@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 @dataclass(eq=False)
 class _ClientAnswer:
-    """Answer of a client, before it is applied."""
+    """Not yet applied answer of a client."""
 
     approval_id: str
     answer: ApprovalAnswer
@@ -56,17 +56,17 @@ class _ClientAnswer:
 
 
 class ApprovalQueue:
-    """Approvals of one session. `serve` runs beside each run."""
+    """Approvals of a session. `serve` runs beside each run."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._unjudged: dict[str, ApprovalRequested] = {}
-        self._since: dict[str, float] = {}  # by approval: time of the request, or of the last check that saw a follower
+        self._since: dict[str, float] = {}  # by approval: time of the request, or of the last check with a follower
         self._answers: deque[_ClientAnswer] = deque()
         self._news = Notification()
-        self._caught_up_at = 0.0  # time since which all requests to an earlier daemon are known
+        self._caught_up_at = 0.0  # from this time on, all requests to an earlier daemon are known
 
-    # -- the open ones -----------------------------------------------------------------------------------------------
+    # -- open approvals ----------------------------------------------------------------------------------------------
 
     @property
     def open(self) -> dict[str, ApprovalEntry]:
@@ -75,9 +75,9 @@ class ApprovalQueue:
         return turn.approvals if turn is not None else {}
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Yield the open approvals as `approval/list` shows them."""
+        """Yield the open approvals in the form of `approval/list`."""
         for approval_id, entry in list(self.open.items()):
-            event = self._context.recorder.event(entry["seq"]) or {}  # retention may have removed it
+            event = self._context.recorder.event(entry["seq"]) or {}  # retention may have removed the event
             yield {
                 "approval_id": approval_id,
                 "session_id": self._context.id,
@@ -111,7 +111,7 @@ class ApprovalQueue:
     # -- answers of clients ------------------------------------------------------------------------------------------
 
     async def respond(self, approval_id: str, answer: ApprovalAnswer, actor: Actor) -> None:
-        """Apply a client's answer. Return when the answer is journaled: then it reaches the CLI, whatever dies.
+        """Apply a client's answer. Return when the answer is journaled: then it reaches the CLI, even after a crash.
 
         Raises `UsageError`: approval_not_found, approval_already_resolved, unsupported; `WorldError(shutting_down)`.
         """
@@ -147,13 +147,13 @@ class ApprovalQueue:
     # -- requests of the run -----------------------------------------------------------------------------------------
 
     def requested(self, event: ApprovalRequested) -> None:
-        """Add a journaled request: a new one, or one that an earlier daemon left open."""
+        """Add a journaled request: a new request, or a request that an earlier daemon left open."""
         self._unjudged[event.approval_id] = event
         self._since[event.approval_id] = clock.monotonic()
         self._news.notify()
 
     def cancelled(self, by: ResolvedBy, actor: Actor | None = None) -> list[Item]:
-        """Forget all requests, and return what resolves the open ones in the journal."""
+        """Forget all requests, and return the journal items to resolve the open requests."""
         turn = self._context.ledger.active_turn
         self._unjudged.clear()
         self._since.clear()
@@ -169,11 +169,11 @@ class ApprovalQueue:
         ]
 
     def closed_with(self, end: Item) -> list[Item]:
-        """Return the end of a run or turn, preceded by the ends of its open approvals, for one write."""
+        """Return the end of a run or turn after the ends of the open approvals, for a single write."""
         return [*self.cancelled("exit"), end]
 
     async def serve(self, run: Run) -> None:
-        """Decide the run's approvals until cancelled. A fault in here ends the turn and allows nothing."""
+        """Decide the run's approvals until cancelled. A fault of this task ends the turn and allows nothing."""
         await run.requests.ready()
         self._caught_up_at = clock.monotonic()
         while True:
@@ -183,7 +183,7 @@ class ApprovalQueue:
             for given in list(self._answers):
                 if not self._waits_for_rules(given):
                     await self._apply(run, given)
-                    if given in self._answers:  # `detach` may have finished it
+                    if given in self._answers:  # `detach` may have finished the answer
                         self._answers.remove(given)
             pause = await self._deny_unattended(run)
             if self._answers:
@@ -226,7 +226,7 @@ class ApprovalQueue:
                     real, real_cwd = await trio.to_thread.run_sync(real_paths, paths, cwd, abandon_on_cancel=True)
                 asked = asked._replace(real=real, real_cwd=real_cwd)
         except (OSError, ValueError, trio.TooSlowError) as error:
-            why = getattr(error, "strerror", None) or type(error).__name__  # without the path: it is tool input
+            why = getattr(error, "strerror", None) or type(error).__name__  # without the path: a path is tool input
             _log.warning("approval paths not followed", session=self._context.id, error=why)
             return Judgement("deny", "error: its paths could not be followed")
         return judge(asked, session, backend)
@@ -281,7 +281,7 @@ class ApprovalQueue:
         )
 
     async def _deny_unattended(self, run: Run) -> float:
-        """Deny what has waited too long without a follower, if that is the policy. Return the seconds until the next check."""
+        """Deny approvals that waited too long without a follower, if the policy says so. Return the seconds to the next check."""
         configured = self._context.backend.config.approvals
         policy = self._context.spec.approvals.unattended or configured.unattended
         if policy == "wait" or not self.open:
@@ -301,7 +301,7 @@ class ApprovalQueue:
 
 
 def _readable_paths(event: ApprovalRequested) -> list[str]:
-    """Return the paths of the input to resolve. The rules themselves judge an input whose paths cannot be read."""
+    """Return the paths of the input to resolve. The rules themselves judge an input with unreadable paths."""
     try:
         return [path for path in paths_of(event.input) if not path.startswith("~")]
     except ValueError:

@@ -1,7 +1,8 @@
-"""Accounts behind the backends: their rate limits, shared by all sessions that use them, and the sessions that wait.
+"""Accounts behind the backends: the rate limit of each account, shared by its sessions, and the waiting sessions.
 
-The backend's kind, and the credentials and config directories that were set on purpose, identify an account. Without
-any, it is the login of the daemon's user. The account's name holds no secret: it ends with a keyed hash of them.
+The backend's kind, and explicitly set credentials and config directories, identify an account. Without any, the account
+is the login of the daemon's user. The account's name holds no secret: the name ends with a keyed hash of the
+credentials and directories.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from clisup.policy.rate_limit import AccountLimit, describe, fold_limit, iso
 
 __all__ = ["Account", "AccountWait", "Accounts"]
 
-ACCOUNTS_MAX = 256  # stored ones, used by a session or not; the one without news for longest goes first
+ACCOUNTS_MAX = 256  # stored accounts, used by a session or not; the account without news for longest goes first
 CHECK_AGAIN_S = 30.0  # the wall clock may be set while a session waits
 _LIMIT_EVENTS = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
 _IDENTITY = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|_HOME$|_DIR$|^HOME$")
@@ -35,7 +36,7 @@ _log = structlog.get_logger()
 
 
 class AccountWait:
-    """Reason why a turn waits. `until` is the limit's end, or None while another turn tries first. Positions begin at 1."""
+    """Reason for a turn's wait. `until` is the limit's end, or None while another turn tries first. Positions begin at 1."""
 
     def __init__(self, account: str, until: float | None, position: int, now: float) -> None:
         self.account = account
@@ -45,7 +46,7 @@ class AccountWait:
         self.sleep_s = min(CHECK_AGAIN_S, CHECK_AGAIN_S if until is None else max(0.0, until - now))
 
     def describe(self) -> dict[str, Any]:
-        """Return the wait as clients see it."""
+        """Return the wait in the form for clients."""
         return {
             "account": self.account,
             "until": iso(self.until),
@@ -55,7 +56,7 @@ class AccountWait:
 
 
 class Account:
-    """Account with its limit, the sessions that wait for the limit's end, and the one whose turn tries first after it."""
+    """Account with its limit, the sessions waiting for the limit's end, and the session whose turn tries first afterwards."""
 
     def __init__(self, name: str, kind: str, limit: AccountLimit, owner: Accounts) -> None:
         self.name = name
@@ -63,10 +64,10 @@ class Account:
         self.limit = limit
         self._owner = owner
         self._waiting: dict[str, Callable[[], None]] = {}  # by session id, in order
-        self._probe: str | None = None  # the session whose turn tries first
+        self._probe: str | None = None  # the session with the first try
 
     def held(self, session_id: str) -> AccountWait | None:
-        """Return why a new turn of the session must wait, or None. A session that has not joined gets the last place."""
+        """Return why a new turn of the session must wait, or None. Before `join`, the session has the last place."""
         now = clock.wall()
         until = self.limit.holds(now, self._owner.hold_s)
         if until is None and (self.limit.state != "limited" or self.limit.until is None or not self._owner.hold_s):
@@ -78,28 +79,28 @@ class Account:
         return AccountWait(self.name, until, place + 1, now)
 
     def join(self, session_id: str, notify: Callable[[], None]) -> None:
-        """Add the session to the waiting ones. `notify` lets it check again."""
+        """Add the session to the waiting sessions. `notify` lets the session check again."""
         self._waiting.setdefault(session_id, notify)
 
     def leave(self, session_id: str) -> None:
-        """Remove the session from the waiting ones."""
+        """Remove the session from the waiting sessions."""
         if self._waiting.pop(session_id, None) is not None:
             self.notify()
 
     def turn_started(self, session_id: str) -> None:
-        """Let a turn of the session start. The first one after a limit's end is the probe."""
+        """Let a turn of the session start. The first turn after a limit's end is the probe."""
         self.leave(session_id)
         if self.limit.state == "limited" and self.limit.until is not None and self._probe is None:
             self._probe = session_id
 
     def turn_ended(self, session_id: str) -> None:
-        """End the probe if this turn was it."""
+        """End the probe if this turn was the probe."""
         if self._probe == session_id:
             self._probe = None
             self.notify()
 
     def observe(self, *events: EventBase) -> None:
-        """Fold events of one of the account's turns. The limit is stored and reported once, however many they are."""
+        """Fold events of a turn of the account. Store and report the limit once for all events."""
         before = limit = self.limit
         for event in events:
             if type(event) in _LIMIT_EVENTS:
@@ -127,13 +128,13 @@ class Account:
 
 
 class Accounts:
-    """All accounts. `hold_s` is the longest time that a turn is held back; 0 holds none."""
+    """All accounts. `hold_s` is the longest time to hold back a turn; 0 holds back no turn."""
 
     def __init__(self, state_dir: str, storage: Storage, *, hold_s: float) -> None:
         self.hold_s = hold_s
         self._path = os.path.join(state_dir, "accounts.json")
         self._storage = storage
-        # Weak: a program may bring a new token with each of its sessions, for months.
+        # Weak references: a program may bring a new token with each of its sessions, for months.
         self._all: WeakValueDictionary[str, Account] = WeakValueDictionary()
         stored = self._load()
         self._salt = str(stored.get("salt") or secrets.token_hex(16))
@@ -143,7 +144,7 @@ class Accounts:
         self._known: dict[str, Any] = limits if isinstance(limits, dict) else {}
 
     def set_hold(self, hold_s: float) -> None:
-        """Change the longest time that a turn is held back. Waiting sessions check again."""
+        """Change the longest time to hold back a turn. Waiting sessions check again."""
         self.hold_s = hold_s
         for account in list(self._all.values()):
             account.notify()
@@ -151,12 +152,12 @@ class Accounts:
     def _load(self) -> dict[str, Any]:
         try:
             return read_json(self._path) or {}
-        except WorldError as error:  # without the known limits, too, the daemon works
+        except WorldError as error:  # the daemon works without the known limits, too
             _log.warning("account limits not read", error=error.message)
             return {}
 
     def account_of(self, backend: Backend, request_env: Mapping[str, str]) -> Account:
-        """Return the account that a session of this backend uses. `request_env` are the variables of its client."""
+        """Return the account for a session of this backend. `request_env` are the variables of the client."""
         kind = backend.config.kind
         given = {name: value.get_secret_value() for name, value in backend.config.env.items()} | dict(request_env)
         marks = sorted((name, value) for name, value in given.items() if _IDENTITY.search(name))
@@ -169,7 +170,7 @@ class Accounts:
         return hashlib.blake2b(repr(marks).encode(), key=self._salt.encode(), digest_size=5).hexdigest()
 
     def keep_known(self, account: Account) -> None:
-        """Make the account the last one to be forgotten."""
+        """Mark the account as the most recent: the oldest accounts are forgotten first."""
         if (known := self._known.pop(account.name, None)) is not None:
             self._known[account.name] = known
 
@@ -182,7 +183,7 @@ class Accounts:
             write_json(self._path, {"version": 1, "salt": self._salt, "limits": self._known}, sync=False)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the used accounts that have a known limit or waiting sessions."""
+        """Return the used accounts with a known limit or waiting sessions."""
         rows = (account.describe() for account in list(self._all.values()))
         return [row for row in rows if row["state"] != "unknown" or row["waiting"]]
 

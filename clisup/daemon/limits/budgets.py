@@ -1,7 +1,7 @@
-"""Budget of a session: queued turns end when it is used up, and a running turn is ended when it reaches a limit.
+"""Budget of a session: a used-up budget ends queued turns, and a reached limit ends the running turn.
 
-The limits come from `session/new` or the last `session/set_budget`. The amounts used are folded from the journal, so a
-restart changes nothing. The cost of a turn is the CLI's report, or else an estimate from the price list.
+The limits come from `session/new` or the last `session/set_budget`. The ledger folds the used amounts from the journal,
+so a restart changes nothing. The cost of a turn is the CLI's report, or else an estimate from the price list.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from clisup.policy.watchdog import ladder_for
 __all__ = ["Budgets"]
 
 _LAST_WORDS = frozenset({"end_turn", "stop_sequence", "refusal"})
-"""Stop reasons of a model that has finished: ending the turn then saves nothing."""
+"""Stop reasons of a finished model: an end of the turn then saves nothing."""
 
 
 class Budgets:
-    """Budget of one session."""
+    """Budget of a session."""
 
     __slots__ = ("_answered", "_began", "_context", "_limits", "_news")
 
@@ -71,7 +71,7 @@ class Budgets:
         return self._limits[1]
 
     def used(self) -> Used:
-        """Return the amounts used so far, the running turn included."""
+        """Return the used amounts, including the running turn."""
         turn = self._context.ledger.current
         if turn is None:
             return used_of(self._context.ledger)
@@ -80,7 +80,7 @@ class Budgets:
         return used_of(self._context.ledger, running=spending.usage, running_usd=cost, running_s=seconds)
 
     def describe(self) -> dict[str, Any] | None:
-        """Return the budget as `session/get` shows it, or None."""
+        """Return the budget for `session/get`, or None."""
         return None if (limits := self.limits) is None else describe_budget(limits, self.used())
 
     def _elapsed(self, turn: TurnRecord) -> float:
@@ -110,7 +110,7 @@ class Budgets:
             )
 
     def exhausted(self) -> TurnCompleted | None:
-        """Return the end of a queued turn if the budget is used up, or None."""
+        """Return the end of a queued turn if the budget is used up, else None."""
         if self.limits is None or (breach := breach_of(self.limits, self.used())) is None:
             return None
         return TurnCompleted(outcome="failed", error=error_of(breach, started=False))
@@ -118,7 +118,7 @@ class Budgets:
     # -- during a turn
 
     def observe(self, event: EventBase) -> None:
-        """Fold an event of the run that is about to be journaled."""
+        """Fold an event of the run, just before the event is journaled."""
         match event:
             case MessageStart(parent_tool_use_id=None) | TurnStarted():
                 self._answered = False
@@ -128,14 +128,14 @@ class Budgets:
             self._news.notify()
 
     async def watch(self, run: Run) -> None:
-        """End the run's turn when it reaches a limit. Run until cancelled."""
+        """End the run's turn at a reached limit. Run until cancelled."""
         while True:
             self._news.clear()
             with trio.move_on_after(self._check(run)):
                 await self._news.wait()
 
     def _check(self, run: Run) -> float:
-        """End the turn if a limit is reached. Return the seconds until the next check."""
+        """End the turn at a reached limit. Return the seconds until the next check."""
         turn, limits = self._context.ledger.current, self.limits
         if limits is None or turn is None or run.turn is not turn or turn.ending is not None:
             return math.inf
@@ -150,10 +150,10 @@ class Budgets:
     # -- after a turn
 
     def settled(self, done: TurnCompleted, memo: TurnState, turn: TurnRecord | None) -> tuple[TurnCompleted, TurnState]:
-        """Complete a turn's end: add the usage reported on the way and an estimated cost where the CLI reported none.
+        """Complete a turn's end: add the usage reported during the turn, and an estimate for a missing cost.
 
-        `turn` is the one that ends, or None for one that never began. If the end reports less usage than the way did,
-        the memo holds the difference.
+        `turn` is the ending turn, or None if the turn never began. If the end reports less usage than the turn did
+        before, the memo holds the difference.
         """
         if turn is None:
             return done, memo
@@ -177,7 +177,7 @@ class Budgets:
     # -- requests of clients
 
     async def set(self, budget: Budget, actor: Actor) -> dict[str, Any] | None:
-        """Replace all limits, and return what `describe` does.
+        """Replace all limits, and return the result of `describe`.
 
         Raises `UsageError(session_closed)`, `WorldError`: shutting_down, storage_failed.
         """

@@ -16,7 +16,7 @@ __all__ = ["RateLimitGate"]
 
 
 class RateLimitGate:
-    """Connection of one session to its account."""
+    """Connection of a session to its account."""
 
     __slots__ = ("_context", "_reported", "account")
 
@@ -26,14 +26,14 @@ class RateLimitGate:
         self._reported: tuple[str, float | None] | None = None
 
     def backend_changed(self) -> None:
-        """Move to the account of the backend's present credentials, to the end of its queue."""
+        """Move to the account of the backend's present credentials, to the end of the account's queue."""
         account = self._context.services.accounts.account_of(self._context.backend, self._context.request_env)
         if account is not self.account:
             self.account.leave(self._context.id)
             self.account, self._reported = account, None
 
     def leave_account(self) -> None:
-        """Let the account go: the session is deleted."""
+        """Release the account: the session is deleted."""
         self.account = self._context.services.accounts.unused
 
     def held(self) -> AccountWait | None:

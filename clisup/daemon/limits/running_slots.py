@@ -19,7 +19,7 @@ class RunningSlots:
 
     @property
     def waiting(self) -> int:
-        """Return the number of turns that wait for a slot."""
+        """Return the number of turns waiting for a slot."""
         return len(self._waiting)
 
     def resize(self, total: int) -> None:
@@ -44,11 +44,11 @@ class RunningSlots:
             raise
 
     def force(self) -> None:
-        """Count a turn that is already running."""
+        """Count an already running turn."""
         self.used += 1
 
     def release(self) -> None:
-        """Return a slot. The turn that has waited longest gets it."""
+        """Return a slot. The longest waiting turn gets the slot."""
         self.used -= 1
         self._hand_out()
 

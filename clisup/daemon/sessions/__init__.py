@@ -1,1 +1,1 @@
-"""Sessions: the registry of all, and for each one its queue of prompts, its turns, its settings and its recorder."""
+"""Sessions: the registry, and the queue of prompts, the turns, the settings and the recorder of each session."""

@@ -1,7 +1,8 @@
-"""The CLI's own session behind a session: its id, its transcript, and other processes that have it open.
+"""Native session of a CLI behind a session: id, transcript, and foreign processes with the session open.
 
-A CLI takes no lock on its session, and two writers make its transcript fork. The daemon checks before each run. Between
-that check and the CLI's start another writer may come, and one that leaves no sign is not seen (docs/backends/claude.md).
+A CLI takes no lock on its session, and two writers fork the transcript. The daemon checks for writers before each run.
+Another writer may come between the check and the CLI's start. The check cannot see a writer that leaves no sign
+(docs/backends/claude.md).
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class CliSession:
     # -- its id ------------------------------------------------------------------------------------------------------
 
     def name(self, mode: str | None, run: int) -> tuple[str | None, bool]:
-        """Return the native id for a run, and whether to resume it. The id is None if the CLI chooses it.
+        """Return the native id for a run, and whether to resume the session. The id is None if the CLI chooses the id.
 
-        `mode` ("resume" or "fresh") is the correction after a first try. Without one, the transcript or a completed
-        turn decides.
+        `mode` ("resume" or "fresh") is the correction after a first try. Without a correction, the transcript or a
+        completed turn decides.
         """
         native = self._context.native_id
         resume = mode == "resume" if mode is not None else self._is_known(native)
@@ -72,11 +73,11 @@ class CliSession:
         return backend.adapter.transcript_pattern(native_id or self._context.native_id, env)
 
     def transcript_size(self) -> int:
-        """Return the size of the transcript. A run appends after it."""
+        """Return the size of the transcript. A run appends after this size."""
         return transcript_size(self.pattern())
 
     def evidence(self, turn: TurnRecord, run_dir: RunDir) -> dict[str, Any]:
-        """Return what the transcript says of a prompt whose fate is unknown. Blocks: call it in a thread."""
+        """Return the transcript's evidence of a prompt with an unknown fate. Blocks: call in a thread."""
         prompt = self._context.dir.load_prompt(turn.id)
         try:
             data = appended(self.pattern(), self._begin(turn, run_dir))
@@ -87,7 +88,7 @@ class CliSession:
         return {"transcript": self._context.backend.adapter.transcript_says(data, str(prompt["text"]))}
 
     def last_words(self, turn: TurnRecord, run_dir: RunDir) -> bytes:
-        """Return the end of what the CLI appended to its transcript in the turn. Blocks."""
+        """Return the end of the bytes appended by the CLI to its transcript in the turn. Blocks."""
         try:
             begin = max(self._begin(turn, run_dir), self.transcript_size() - READ_LIMIT)
             return appended(self.pattern(), begin) or b""
@@ -122,7 +123,7 @@ class CliSession:
             )
 
     def mark(self) -> TurnState:
-        """Return the memo of a run's end: the present transcript. Without a transcript it is empty. Blocks."""
+        """Return the memo of a run's end: the present transcript, or an empty memo. Blocks."""
         mark = transcript_mark(self.pattern())
         return {} if mark is None else {"transcript": {"native": self._context.native_id, **mark._asdict()}}
 
@@ -130,7 +131,7 @@ class CliSession:
 async def check_foreign_writer(
     services: Services, backend: Backend, request_env: Mapping[str, str], native_id: str, own: OwnProcesses
 ) -> None:
-    """Raise `UsageError(session_busy)` if a foreign process is seen to have the native session open."""
+    """Raise `UsageError(session_busy)` if the daemon finds a foreign process with the native session open."""
     rules = backend.adapter.presence
     if rules is None:
         return
@@ -140,7 +141,7 @@ async def check_foreign_writer(
         [pid] = await trio.to_thread.run_sync(
             find_writers, [question], frozenset(services.own), abandon_on_cancel=True, limiter=services.writer_checks
         )
-    if scope.cancelled_caught:  # on a file system that hangs, a turn without this check is better than none
+    if scope.cancelled_caught:  # a hanging file system skips the check, and does not stop the turn
         _log.warning("look for other writers given up", native=native_id, after_s=CHECK_LIMIT_S)
     if pid is not None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""State of one session that all its parts share: what it was opened with, its journal, its process, its lifecycle."""
+"""Shared state of a session's parts: the opening params, the journal, the process, the lifecycle."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Notification", "SessionContext"]
 
 
 class Notification:
-    """Wake the one task that checks for work, waits, and checks again.
+    """Wake the single task that checks for work, waits, and checks again.
 
-    A `notify` between a check and the wait after it ends that wait. The check sees what came before `clear`.
+    A `notify` between a check and the next wait ends the wait. The check sees all work from before `clear`.
     """
 
     __slots__ = ("_event",)
@@ -51,11 +51,11 @@ class Notification:
 
 
 class SessionContext:
-    """Shared state of one session.
+    """Shared state of a session.
 
-    `run` is the session's process while there is one. `starting` is the turn that is being started, before its
-    `turn_started`. A session that is `closing` accepts no prompt, one that is `draining` starts no turn, and one that
-    is `detached` leaves its running turn to the next daemon.
+    `run` is the session's process, if any. `starting` is the turn that the session is starting, before `turn_started`.
+    A `closing` session accepts no prompt. A `draining` session starts no turn. A `detached` session leaves its running
+    turn to the next daemon.
     """
 
     def __init__(self, spec: SessionSpec, backend: Backend, services: Services, nursery: trio.Nursery) -> None:
@@ -89,7 +89,7 @@ class SessionContext:
         self.detached = False
         self._last_turn = 0
 
-    # -- what it was opened with -------------------------------------------------------------------------------------
+    # -- the opening params ------------------------------------------------------------------------------------------
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Redact these values from the journal and the log."""
@@ -104,7 +104,7 @@ class SessionContext:
         self.redact = self.redact.also(backend.plain)
 
     def _timeouts(self) -> TurnTimeouts:
-        """Return the timers of the session's turns: its own, else those of its backend."""
+        """Return the timers of the session's turns: each value of the session, else of the backend."""
         if not self.spec.timeouts:
             return self.backend.timeouts
         merged = self.spec.merged_timeouts(self.backend.config.timeouts)
@@ -116,13 +116,13 @@ class SessionContext:
         return (self.spec.mode or self.backend.mode) == "live"
 
     def setting(self, name: str) -> str | None:
-        """Return the model or permission mode: as a client has changed it, or as opened."""
+        """Return the model or permission mode: the last change by a client, else the value at the opening."""
         changed: str | None = self.ledger.settings.get(name) or getattr(self.spec, name)
         return changed
 
     @property
     def native_id(self) -> str:
-        """Return the CLI's own id of this session, as far as it is known. The next turn writes to it."""
+        """Return the CLI's own id of this session, as far as known. The next turn writes to this native session."""
         known = self.ledger.native_session_id or self.spec.resume_native_id
         return known or self.backend.adapter.capabilities.native_id_prefix + self.id
 
@@ -144,11 +144,11 @@ class SessionContext:
 
     @property
     def active_turn_id(self) -> str | None:
-        """Return the turn that is running or being started."""
+        """Return the running or starting turn, or None."""
         return self.ledger.current.id if self.ledger.current is not None else self.starting
 
     def next_turn_id(self) -> str:
-        """Reserve the id of a new turn. The CLI may begin a turn before this one's prompt is journaled."""
+        """Reserve the id of a new turn. The CLI may begin another turn before the daemon journals the prompt."""
         self._last_turn = max(self._last_turn, self.ledger.turns) + 1
         return f"t{self._last_turn}"
 
@@ -159,7 +159,7 @@ class SessionContext:
     def keeper_pid(self) -> int | None:
         """Return the pid of the keeper, from its hello or its start record.
 
-        If the disk cannot be read, ask the keeper's lock. Clients must not be shut out, nor the CLI's tools let in.
+        If the disk fails, ask the keeper's lock. The pid separates clients from the CLI's tools, even then.
         """
         if self.run is not None and self.run.keeper_pid is not None:
             return self.run.keeper_pid
@@ -175,7 +175,7 @@ class SessionContext:
         return record.get("keeper_pid") if record else None
 
     async def finished(self, turn_id: str) -> int:
-        """Wait for the end of the turn, and return the seq of its turn_completed.
+        """Wait for the end of the turn, and return the seq of `turn_completed`.
 
         Raises `UsageError(turn_not_found)`. Raises `WorldError(shutting_down)` if the daemon stops first.
         """
@@ -202,7 +202,7 @@ class SessionContext:
         self.work.notify()
 
     async def sync(self, then: Callable[[], None] | None = None) -> None:
-        """Make the journal durable, if the configuration asks for that, then call `then`."""
+        """Make the journal durable if the configuration asks for it, then call `then`."""
         if self.services.config.daemon.fsync == "turn":
             await self.recorder.sync(then)
         elif then is not None:

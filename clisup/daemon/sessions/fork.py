@@ -1,7 +1,7 @@
-"""`session/fork`: a new session with the history of another one, whole or up to the end of a turn.
+"""Fork of a session (`session/fork`): a new session with another session's history, whole or up to the end of a turn.
 
-The daemon copies the CLI's transcript and never edits it. The journal tells which part of it belongs to which turn: by
-the ids of the messages, the prompts, and the size of the transcript before each run.
+The daemon copies the CLI's transcript and never edits the original. The journal assigns parts of the transcript to
+turns: by the ids of the messages, the prompts, and the size of the transcript before each run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from clisup.store.transcripts import CopyInProgress, find_transcript, parts_of, 
 
 __all__ = ["check_forkable", "make_fork"]
 
-WRITTEN_LIMIT_S = 2.0  # claude writes its transcript some 100 ms after it prints
+WRITTEN_LIMIT_S = 2.0  # claude writes its transcript some 100 ms after printing
 CHECK_AGAIN_S = 0.1
 
 
 class _Point(Struct, frozen=True):
-    """Place of the cut: the end of turn `upto`. `whole` takes the transcript as it is, up to `size` bytes."""
+    """Place of the cut: the end of turn `upto`. `whole` takes the unchanged transcript, up to `size` bytes."""
 
     path: str
     turns: list[TurnTrace]
@@ -65,12 +65,12 @@ def check_forkable(source: Session) -> ForkRules:
 async def make_fork(
     source: Session, session_id: str, digest: str, at_turn: str | None, actor: Actor
 ) -> tuple[SessionSpec, CopyInProgress]:
-    """Copy the transcript and write the new session's record. Without that record no session exists.
+    """Copy the transcript and write the new session's record. Without the record no session exists.
 
-    The caller keeps the copy when the session has begun, or undoes the copy and removes the record.
+    The caller keeps the copy when the session has begun. Otherwise the caller undoes the copy and removes the record.
 
     Raises `UsageError`: unsupported, session_closed, session_busy, session_exists, turn_not_found, limit_exceeded;
-    `WorldError`: storage_failed. Then nothing is left behind.
+    `WorldError`: storage_failed. An error leaves nothing behind.
     """
     rules = check_forkable(source)
     private = _private_of(source.dir)
@@ -113,7 +113,7 @@ async def make_fork(
 
 
 def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes | None, list[dict[str, Any]] | None]:
-    """Return the private data of the source's request. Its token is left out: a fork has one of its own."""
+    """Return the private data of the source's request, without the token: a fork gets another token."""
     tools = brought.read_tools()
     definitions = tools.definitions if tools is not None else None
     return brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), definitions
@@ -123,7 +123,7 @@ def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes 
 
 
 async def _settled_plan(source: Session, rules: ForkRules, at_turn: str | None) -> tuple[_Point, ForkPlan]:
-    """Return the plan. Repeat it for a while if the CLI has not yet written all that it printed."""
+    """Return the plan. Retry for a while if the CLI has not yet written all of its output to the transcript."""
     until = trio.current_time() + WRITTEN_LIMIT_S
     while True:
         point = await _point(source, at_turn)
@@ -145,7 +145,7 @@ def _plan(rules: ForkRules, point: _Point) -> ForkPlan:
 async def _point(source: Session, at_turn: str | None) -> _Point:
     """Return the place of the cut.
 
-    Raises `UsageError`: session_busy for a turn that has not ended, turn_not_found for one that never ran.
+    Raises `UsageError`: session_busy for a turn without an end, turn_not_found for a turn without a run.
     """
     path = find_transcript(source.cli.pattern())
     turns = await _traces(source)

@@ -1,4 +1,4 @@
-"""`history` of session/new: a transcript in the CLI's own format, which the session's first turn resumes."""
+"""History of session/new: a transcript in the CLI's own format, resumed by the session's first turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Seeding", "check_history_of"]
 
 
 def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_bytes: int) -> None:
-    """Refuse a history that the backend cannot take. Raises `UsageError`: invalid_params, unsupported."""
+    """Refuse a history that the backend does not support. Raises `UsageError`: invalid_params, unsupported."""
     if not params.history:
         return
     if params.resume_native_id is not None:
@@ -56,7 +56,7 @@ def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_by
 
 
 class Seeding:
-    """Writer of one session's history. `write` blocks, so call it in a thread."""
+    """Writer of a session's history. `write` blocks: call in a thread."""
 
     def __init__(self, params: SessionNewParams, backend: Backend, session_id: str, actor: Actor | None) -> None:
         self._params, self._backend, self._actor = params, backend, actor
@@ -74,9 +74,10 @@ class Seeding:
         return self._params.history or []
 
     def write(self, spec: SessionSpec, directory: SessionDir, record: Callable[[], None]) -> CopyInProgress:
-        """Write the transcript, then the session's record. Without that record no session exists.
+        """Write the transcript, then the session's record. Without the record no session exists.
 
-        Raises `UsageError(session_exists)`, `WorldError`: backend_unavailable, storage_failed. Then nothing is left behind.
+        Raises `UsageError(session_exists)`, `WorldError`: backend_unavailable, storage_failed. An error leaves nothing
+        behind.
         """
         env = self._backend.own_environment(self._params.env or {})
         cwd = os.path.realpath(spec.cwd)

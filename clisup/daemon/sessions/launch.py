@@ -25,9 +25,9 @@ from clisup.store.session_dir import RunDir
 
 __all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
 
-_ANY = "-"  # a model for adapters that need one
+_ANY = "-"  # placeholder: some adapters require a model
 WALL_SLACK_S = 10.0
-"""Extra time of the keeper's own limit, which is for a run without a daemon: the daemon's limit comes first."""
+"""Extra time of the keeper's own limit. The daemon's limit comes first: the keeper's is for a run without a daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run that is ready to start: its intent is on disk."""
+    """Run that is ready to start: the intent is on disk."""
 
     number: int
     run_dir: RunDir
@@ -56,7 +56,7 @@ class Launch:
 
 
 class Launcher:
-    """Prepares the runs of one session."""
+    """Prepares the runs of a session."""
 
     __slots__ = ("_cli", "_context", "_tools")
 
@@ -72,8 +72,8 @@ class Launcher:
     async def prepare(self, turn_id: str, prompt: StoredPrompt, mode: str | None) -> Launch:
         """Prepare everything up to the start. `mode` is the correction after a first try.
 
-        Raises `ClisupError` if the backend is unavailable or lacks a feature, a foreign process has the native session
-        open, or the disk refuses.
+        Raises `ClisupError` if the backend is unavailable or lacks a feature, if a foreign process has the native
+        session open, or if the disk refuses.
         """
         context = self._context
         tool = await self._backend.ready()
@@ -105,7 +105,7 @@ class Launcher:
         return Launch(number, run_dir, draft, cgroup)
 
     async def draft(self, turn_id: str, prompt: StoredPrompt, named: tuple[str | None, bool], number: int) -> Draft:
-        """Return the launch of run `number` for this turn without starting it. Raises as `prepare` does."""
+        """Return the launch of run `number` for this turn, without a start. Raises as `prepare` does."""
         return self._draft(await self._backend.ready(), turn_id, prompt, named, number)
 
     def _draft(
@@ -157,7 +157,7 @@ class Launcher:
         return self._backend.adapter.launch(dataclasses.replace(request, prompt_id=prompt_id)).stdin
 
     async def relaunch_request(self, run_dir: RunDir, prompt: StoredPrompt | None) -> LaunchRequest:
-        """Return the request of a run that an earlier daemon launched. The decoder's replies depend on it."""
+        """Return the launch request of an earlier daemon's run. The decoder's replies depend on the request."""
         intent = await self._context.services.storage.with_retry(run_dir.intent)
         native, resume = intent.get("native") or self._cli.name(None, 1)
         request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, (native, bool(resume)), run_dir)
@@ -200,14 +200,14 @@ class Launcher:
         )
 
     def _mcp(self) -> tuple[dict[str, Any] | None, str | None]:
-        """Return the MCP servers and their file: those of the client, and the bridge of the session's tools."""
+        """Return the MCP servers and the file: the client's servers, and the bridge of the session's tools."""
         context = self._context
         if self._tools is not None:
             return servers_with_bridge(context, self._tools), context.dir.bridge_config
         return (context.dir.read_mcp_servers(), context.dir.mcp_config) if context.spec.has_mcp_config else (None, None)
 
     def keeper_spec(self, launch: Launch) -> dict[str, Any]:
-        """Return the keeper's launch spec. It goes through a pipe only, because its environment may hold secrets."""
+        """Return the keeper's launch spec. The spec goes through a pipe only: its environment may hold secrets."""
         context, limits = self._context, self._backend.config.limits
         timeouts = context.timeouts
         return {
@@ -238,7 +238,7 @@ class Launcher:
 
 
 def prompt_id(session_id: str, what: str, run: int) -> str:
-    """Return the id of a prompt for a live CLI. The CLI runs one id once in a run (claude 2.1.329)."""
+    """Return the id of a prompt for a live CLI. The CLI runs each id once in a run (claude 2.1.329)."""
     return str(uuid.uuid5(uuid.UUID(session_id), f"{run}/{what}"))
 
 

@@ -1,4 +1,4 @@
-"""Live processes: one CLI process for many turns, kept between them. Their number has a limit."""
+"""Live processes: CLI processes for many turns, kept between turns. The number of live processes has a limit."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from clisup.store.spool import spool_size
 
 __all__ = ["LivePool", "LiveRun"]
 
-BACKGROUND_CHECK_S = 0.5  # the end of background work is no news of a turn
+BACKGROUND_CHECK_S = 0.5  # the end of background work sends no notification
 _AT_WORK = (SessionState.STARTING, SessionState.RUNNING, SessionState.ENDING)
 _log = structlog.get_logger()
 
 
 class LiveRun(TurnRecorder):
-    """Live process of a session, and the recorder of the turns that begin and end in it.
+    """Live process of a session, and the recorder of the process's turns.
 
-    `serve` is its task. `gone` is set when the process has ended and all its output is journaled. `run` is assigned
-    right after the constructor, which the `Run` needs as its sink.
+    `serve` is the task. `gone` is set when the process has ended and all output is journaled. The caller assigns `run`
+    right after the construction, because the `Run` needs the `LiveRun` as its sink.
     """
 
     run: Run
@@ -57,7 +57,7 @@ class LiveRun(TurnRecorder):
         closer: RunCloser,
         mode: str | None,
     ) -> None:
-        """`mark` is the fingerprint of the launch, and `mode` the correction that the process was started with."""
+        """`mark` is the fingerprint of the launch, and `mode` the correction at the start of the process."""
         super().__init__(context, approvals, ends)
         self.session_id = context.id
         self.mark = mark
@@ -71,23 +71,23 @@ class LiveRun(TurnRecorder):
         self._closer = closer
         self._mode = mode
         self._news = trio.Event()
-        self._has_own_turn = False  # the CLI began the running turn, which has a slot of its own
+        self._has_own_turn = False  # the CLI began the running turn, and the turn has a slot of its own
 
     @property
     def resting(self) -> bool:
-        """Tell whether the process only waits for its next turn, and can be ended."""
+        """Tell whether the process only waits for its next turn, and may be ended."""
         turn, ledger = self._context.ledger.active_turn, self._context.ledger
         waits = self.rests_since is not None and turn is not None and not turn.id and not self.run.tracker.background
         return waits and not self.leaving and not ledger.open_steers
 
     @property
     def is_retiring(self) -> bool:
-        """Tell whether the process is being ended without a turn to end first."""
+        """Tell whether the process is ending without a running turn."""
         return self.leaving and not self.gone.is_set() and not self._context.ledger.current
 
     @property
     def leaving(self) -> bool:
-        """Tell whether the process is being ended, or is gone."""
+        """Tell whether the process is ending or gone."""
         return self.run.ending or self.gone.is_set()
 
     async def serve(self) -> None:
@@ -130,7 +130,7 @@ class LiveRun(TurnRecorder):
     # -- as the recorder of its run ----------------------------------------------------------------------------------
 
     def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
-        """Return the end of a turn. A CLI that names no prompts has taken all steered ones."""
+        """Return the end of a turn. A CLI that names no prompts has taken all steered prompts."""
         items = super().end_turn(terminal, place, background)
         if terminal.prompts is None and not terminal.follow_up:
             last = items[-1]
@@ -139,7 +139,7 @@ class LiveRun(TurnRecorder):
         return items
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:
-        """Close the steers that the CLI has dropped. It is going to begin those that it has not read yet."""
+        """Close the steers that the CLI has dropped. The CLI will still begin the steers that it has not read."""
         return self._steering.dropped(given_up)
 
     def turn_began(self) -> None:
@@ -155,7 +155,7 @@ class LiveRun(TurnRecorder):
             super().first_frame()
 
     def ending(self) -> None:
-        """Note the ending, with the exception of `first_frame`."""
+        """Note the ending, with the same exception as `first_frame`."""
         if self._context.state in _AT_WORK:
             super().ending()
 
@@ -184,7 +184,7 @@ class LiveRun(TurnRecorder):
     # -- turns -------------------------------------------------------------------------------------------------------
 
     async def begin(self, item: Item, text: str) -> bool:
-        """Journal the start of a queued turn and send its prompt. Return False if the process can take no prompt."""
+        """Journal the start of a queued turn and send the prompt. Return False if the process can take no prompt."""
         self.lap()
         is_free = lambda: not self.turn.id and not self.leaving  # noqa: E731  the CLI may have begun a turn meanwhile
         if not await self.run.begin_turn(item, text, is_free):
@@ -193,13 +193,13 @@ class LiveRun(TurnRecorder):
         return True
 
     async def end_of(self, turn_id: str) -> Correction | None:
-        """Wait for a turn's end. Return the correction if the process has ended and the turn needs another one."""
+        """Wait for a turn's end. Return the correction if the process has ended and the turn needs another process."""
         while self._context.ledger.turn(turn_id) is not None and not self.gone.is_set():
             await self._news.wait()
         return self.correction if self._context.ledger.turn(turn_id) is not None else None
 
     def continued(self) -> None:
-        """Note a turn that the CLI began before the session had finished the last one."""
+        """Note a turn that the CLI began before the session had finished the last turn."""
         self.turn_began()
         self.first_frame()
 
@@ -209,24 +209,24 @@ class LiveRun(TurnRecorder):
             await self._news.wait()
 
     async def keep_mark(self, name: str, value: str) -> None:
-        """Note another value of a setting that the process has taken up: it needs no restart for that."""
+        """Note the new value of a setting. The process uses the value already, so the next turn needs no restart."""
         self.mark = {**self.mark, name: digest(value)}
         await self._context.services.storage.with_retry(lambda: self._dir.amend_intent(live=self.mark))
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
     def changed(self, draft: Draft) -> list[str]:
-        """Return the names of what the next turn needs to be different."""
+        """Return the names of the launch values that must change for the next turn."""
         return differences(self.mark, draft.fingerprint or {})
 
     async def retire(self, reason: str) -> None:
-        """End the process by the end of its stdin, then the ladder, and wait until it is gone. A running turn may end first."""
+        """End the process by the end of its stdin, then by the ladder. Wait for the exit. A running turn may end first."""
         while not self.gone.is_set():  # the CLI may just have begun a turn
             self.run.retire(reason)
             await self._news.wait()
 
     async def replace(self, message: str) -> None:
-        """End the process because the next turn needs another one, as `message` says. Background work may end first."""
+        """End the process for the reason in `message`: the next turn needs another process. Let background work end first."""
         while self.run.tracker.background and not self.gone.is_set():
             with trio.move_on_after(BACKGROUND_CHECK_S):
                 await self._news.wait()
@@ -236,7 +236,7 @@ class LiveRun(TurnRecorder):
 
 
 class LivePool:
-    """Live processes of the daemon, at most `limit`. The one that has rested longest makes room."""
+    """Live processes of the daemon, at most `limit`. The longest resting process makes room."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -255,16 +255,16 @@ class LivePool:
         self.trim()
 
     def add(self, live: LiveRun) -> None:
-        """Add a process that has started or was adopted."""
+        """Add a started or adopted process."""
         self._all[live.session_id] = live
 
     def remove(self, live: LiveRun) -> None:
-        """Remove a process that is gone."""
+        """Remove an ended process."""
         if self._all.get(live.session_id) is live:
             del self._all[live.session_id]
 
     def trim(self) -> None:
-        """End the longest resting processes beyond the limit. If all are at work, the first that rests is ended."""
+        """End the longest resting processes beyond the limit. If all are at work, end the first process at rest."""
         for live in self._excess(self.limit):
             live.run.retire("room")
 

@@ -1,4 +1,4 @@
-"""Opening of sessions: `session/new` and `session/fork`, the checks before them, and one session for each id."""
+"""Opening of sessions: `session/new`, `session/fork` and their checks. Each id has at most one session."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _log = structlog.get_logger()
 
 
 class SessionOpening:
-    """Opens sessions. `sessions` and `damaged` are those of the registry, and `make` creates one from its spec.
+    """Opens sessions. `sessions` and `damaged` belong to the registry. `make` creates a session from a spec.
 
-    `lock` is held while a session is added, so a reload sees no half-opened one.
+    The opening holds `lock` while it adds a session, so a reload sees no half-opened session.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SessionOpening:
         self._making: dict[str, trio.Event] = {}  # by session id, set when the session is there or has failed
 
     async def open(self, params: SessionNewParams, actor: Actor | None = None) -> Session:
-        """Open a session, or find the one with the same id and params.
+        """Open a session, or find the session with the same id and params.
 
         Raises `UsageError`: session_exists, limit_exceeded, invalid_params, backend_not_found, session_busy,
         permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
@@ -74,7 +74,7 @@ class SessionOpening:
         if session_id not in self._sessions:
             backend = self._backends.get(params.backend)
             self._check(session_id, params)
-            # Without the lock: a CLI that is slow to report its version delays its own clients only.
+            # Without the lock: a CLI with a slow version report delays its own clients only.
             _, version = await backend.ready()
             _check_live(params, backend, version)
             if (native_id := params.resume_native_id) is not None:
@@ -91,7 +91,7 @@ class SessionOpening:
             return await self._create(session_id, params, digest, actor)
 
     async def fork(self, source: Session, params: SessionForkParams, actor: Actor) -> Session:
-        """Open a session with the history of another one, or find the one that the same params made before.
+        """Open a session with another session's history, or find the session of an earlier call with the same params.
 
         Raises as `open` and `make_fork` do.
         """
@@ -111,7 +111,7 @@ class SessionOpening:
     async def _open_reserved(
         self, session_id: str, digest: str, check: Callable[[], None], create: Callable[[], Awaitable[Session]]
     ) -> Session:
-        """Find a session or create one whose transcript takes seconds to write. The lock is not held meanwhile."""
+        """Find or create a session. The write of a transcript takes seconds, so the creation does not hold the lock."""
         while True:
             await self._made(session_id)
             async with self.lock:
@@ -127,7 +127,7 @@ class SessionOpening:
             self._making.pop(session_id).set()
 
     async def _made(self, session_id: str) -> None:
-        """Wait while a session of this id is being created."""
+        """Wait for the end of another creation of this id."""
         while (made := self._making.get(session_id)) is not None:
             await made.wait()
 
@@ -259,7 +259,7 @@ def _digest(session_id: str, params: SessionNewParams) -> str:
 
 
 def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
-    """Refuse live mode for an old CLI: it takes prompts on its stdin, but does not report their fate."""
+    """Refuse live mode for an old CLI: the CLI takes prompts on stdin, but does not report the prompts' fate."""
     wanted = backend.adapter.capabilities.live_versions
     if (params.mode or backend.mode) != "live" or not wanted or version is None or in_range(version, wanted):
         return

@@ -1,4 +1,4 @@
-"""Queue of prompts: each prompt is durable before it is accepted, and each key is accepted once."""
+"""Queue of prompts: each prompt is durable before its acceptance, and each key is accepted once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from clisup.wire.results import PromptResult
 __all__ = ["PromptQueue"]
 
 KEPT_TEXT = 64 * 1024
-"""Characters of a prompt that stays in memory for a turn that starts at once."""
+"""Most characters of a prompt that stays in memory for a turn that starts at once."""
 
 
 class PromptQueue:
-    """Accepts the prompts of one session, one after the other."""
+    """Accepts the prompts of a session, in order."""
 
     __slots__ = ("_budgets", "_context", "_gate", "_lock", "_newest", "_steering")
 
@@ -40,14 +40,14 @@ class PromptQueue:
         self._newest: tuple[str, StoredPrompt] | None = None
 
     def take_newest(self, turn_id: str) -> StoredPrompt | None:
-        """Return a prompt that was just stored and starts at once. Any other prompt is read from the disk."""
+        """Return the newest prompt if it belongs to this turn. The caller reads other prompts from the disk."""
         newest, self._newest = self._newest, None
         return newest[1] if newest is not None and newest[0] == turn_id else None
 
     async def accept(self, params: PromptParams, actor: Actor, *, command: bool = False) -> PromptResult:
-        """Accept a prompt: it is durable before the answer. The same `key` is the same turn, even after a restart.
+        """Accept a prompt: durable before the answer. The same `key` is the same turn, even after a restart.
 
-        A `command` is one of the CLI itself, and is passed on as it is.
+        A `command` is a command of the CLI itself, and is passed on unchanged.
         Raises `UsageError`: invalid_params, session_closed, session_busy, unsupported, limit_exceeded,
         budget_exhausted; `WorldError`: storage_failed, rate_limited.
         """
@@ -115,7 +115,7 @@ class PromptQueue:
         return PromptResult(turn_id=turn_id, seq=seq, delivery=delivery, position=position, held=hold)
 
     def _check_images(self, params: PromptParams) -> None:
-        """Refuse images that are too many or too large, or that the backend does not take."""
+        """Refuse images that are too many or too large, or that the backend does not support."""
         backend, limits = self._context.backend, self._context.services.config.daemon
         if not (images := params.images):
             return
@@ -133,7 +133,7 @@ class PromptQueue:
                 raise _too_much("max_image_bytes", limits.max_image_bytes, f"image {number} of {image.size} bytes")
 
     def _check_schema(self, params: PromptParams) -> None:
-        """Refuse an output schema if the backend has none, and for a steered prompt, which has no answer of its own."""
+        """Refuse an output schema that the backend does not support. A steered prompt has no answer of its own."""
         if params.output_schema is None:
             return
         adapter = self._context.backend.adapter
@@ -152,7 +152,7 @@ class PromptQueue:
             )
 
     def _check_own_loop(self, params: PromptParams) -> None:
-        """Refuse tools of the caller, their results, and sampling parameters that the backend does not take."""
+        """Refuse tools of the caller, tool results, and sampling parameters that the backend does not support."""
         backend, can = self._context.backend, self._context.backend.adapter.capabilities
         asked = params.sampling.model_dump(exclude_none=True) if params.sampling is not None else {}
         lacking = {
@@ -177,7 +177,7 @@ class PromptQueue:
             )
 
     def _drop_if_closed(self, turn_id: str) -> None:
-        """Remove the prompt again if the session was closed while it was being stored."""
+        """Remove the prompt if the session was closed during the write."""
         try:
             self._context.check_open()
         except ClisupError:
@@ -214,7 +214,7 @@ class PromptQueue:
 
 
 def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> StoredPrompt:
-    """Return the prompt as it is stored until its turn ends."""
+    """Return the prompt in its stored form. The file stays until the turn ends."""
     stored: StoredPrompt = {"text": params.text, "expand": params.expand, "actor": asdict(actor)}
     stored["when_limited"] = params.when_limited
     if command:

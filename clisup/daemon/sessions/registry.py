@@ -1,4 +1,4 @@
-"""Registry of all sessions: load, find, adopt and delete them."""
+"""Registry of all sessions: load, find, adopt and delete sessions."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _log = structlog.get_logger()
 
 
 def default_max_running() -> int:
-    """Return the number of CLIs that fit into memory at 300 MB each, at least one."""
+    """Return the number of CLIs that fit into the machine's memory at 300 MB each, at least 1."""
     return max(1, machine_memory() // BYTES_PER_CLI)
 
 
 class Manager:
-    """Owner of the sessions. `nursery` has their tasks: its end detaches the daemon from its runs."""
+    """Owner of the sessions. `nursery` has the sessions' tasks. The end of the nursery detaches the daemon from its runs."""
 
     def __init__(self, config: Config, backends: Backends, state_dir: str, nursery: trio.Nursery) -> None:
         self.config = config
@@ -78,7 +78,7 @@ class Manager:
         return iter(self._sessions.values())
 
     async def load(self) -> None:
-        """Load every stored session. A session that cannot be read is reported and left alone."""
+        """Load every stored session. Report an unreadable session, and leave its files alone."""
         await trio.to_thread.run_sync(empty_trash, self.state_dir)
         for number, session_id in enumerate(list_sessions(self.state_dir)):
             try:
@@ -93,10 +93,10 @@ class Manager:
                 self._nursery.start_soon(session.serve)
 
     async def _set_aside(self, session_id: str, error: Exception) -> None:
-        """Report a session that cannot be read, and keep its files. End its running CLI, which nobody could watch.
+        """Report an unreadable session, and keep its files. End its running CLI: the daemon cannot watch the CLI.
 
-        If only its backend is missing, its CLI continues. It is adopted when the backend is configured again. Until
-        then its lease and the run's own limits bound it.
+        If only the backend is missing, the CLI continues. The daemon adopts the run when the backend is configured
+        again. Until then the lease and the run's own limits bound the CLI.
         """
         reason, ended = why_unreadable(error), list[int]()
         if isinstance(error, ClisupError) and error.kind == "backend_not_found":
@@ -110,13 +110,13 @@ class Manager:
         _log.error("session not loaded", session=session_id, error=reason, ended_runs=ended, exc_info=fault)
 
     async def end_homeless(self) -> None:
-        """End the runs of sessions whose backend is not configured, because the daemon stops."""
+        """End the runs of sessions without a configured backend, because the daemon stops."""
         for session_id in sorted(self._homeless):
             for number in await end_unsupervised(self.state_dir, session_id):
                 _log.warning("homeless run ended", session=session_id, run=number)
 
     async def _end_leftovers(self) -> None:
-        """End the processes of runs whose keeper died while no daemon ran, except those of running turns."""
+        """End the processes of runs whose keeper died while no daemon ran. Spare the runs of running turns."""
         running = {(s.id, s.ledger.active_turn.run) for s in self if s.ledger.active_turn is not None}
         for process in await end_leftovers(self.state_dir, self.services.cgroups, running):
             _log.warning("leftover ended", **process)
@@ -139,7 +139,7 @@ class Manager:
         spec = check_spec(directory)
         if spec is None:
             CopyInProgress(directory).undo()
-            directory.remove()  # the daemon died in session/new or session/fork: the client got no answer
+            directory.remove()  # an earlier daemon died in session/new or session/fork: the client got no answer
             return
         if spec.has_own_transcript:
             CopyInProgress(directory).settle()
@@ -212,11 +212,11 @@ class Manager:
         return await self.opening.open(params, actor)
 
     async def fork(self, params: SessionForkParams, actor: Actor) -> Session:
-        """Open a session with the history of another one, as `SessionOpening.fork`."""
+        """Open a session with another session's history, as `SessionOpening.fork`."""
         return await self.opening.fork(self.get(params.session_id), params, actor)
 
     def with_approval(self, approval_id: str, session_id: str | None) -> Session:
-        """Return the session of an approval. Without a `session_id` all sessions are searched.
+        """Return the session of an approval. Search all sessions if `session_id` is missing.
 
         Raises `UsageError`: session_not_found, approval_not_found, approval_already_resolved. Raises invalid_params if
         several sessions have an approval of this id: some CLIs number their requests.
@@ -244,7 +244,7 @@ class Manager:
     def tools_of_token(self, token: str) -> tuple[Session, SessionTools]:
         """Return the session and the tools of a bridge's token.
 
-        Raises `UsageError(permission_denied)`, which never says what is wrong with the token.
+        Raises `UsageError(permission_denied)`. The error never says what is wrong with the token.
         """
         session = self.find(token.partition(".")[0])
         if session is not None and session.tools is not None and session.tools.has_token(token):
@@ -256,7 +256,7 @@ class Manager:
         )
 
     def has_tools(self) -> bool:
-        """Tell whether an open session has tools, so that its CLI may start a bridge."""
+        """Tell whether an open session has tools. The CLI of such a session may start a bridge."""
         return any(session.tools is not None and session.state is not SessionState.CLOSED for session in self)
 
     def find(self, session_id: str) -> Session | None:

@@ -1,4 +1,4 @@
-"""End of a run: the exit in the journal, then the turn's end, or the decision that the turn needs another run."""
+"""End of a run: the exit in the journal, then the turn's end, or the decision for another run of the turn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CORRECTIONS: dict[Correction, Notice] = {
 
 
 class RunCloser:
-    """Closes the runs of one session."""
+    """Closes the runs of a session."""
 
     def __init__(self, context: SessionContext, cli: CliSession, approvals: ApprovalQueue, ends: TurnEnds) -> None:
         self._context = context
@@ -61,8 +61,8 @@ class RunCloser:
     ) -> Correction | None:
         """Journal the end of a run and of its turn. Return the correction if the turn needs another run.
 
-        `mode` is the correction that the run was started with. `lap_s` is the duration of a turn that began later than
-        its run. Between two turns of a live process there is only the exit to journal.
+        `mode` is the correction at the start of the run. `lap_s` is the duration of the turn, for a turn with a later
+        start than its run. Between two turns of a live process, journal only the exit.
         """
         context = self._context
         context.services.drift.add(context.backend.adapter.kind, run.frames, context.backend.version)
@@ -116,7 +116,7 @@ class RunCloser:
         return None
 
     def _because(self, silence: TurnError, end: RunEnd, turn: TurnRecord, run_dir: RunDir) -> TurnError:
-        """Return the failure of the request that the CLI was repeating, if its files report one. Blocks."""
+        """Return the failure of the CLI's repeated request, if the CLI's files report a failure. Blocks."""
         transcript = self._cli.last_words(turn, run_dir)
         failure = self._context.backend.adapter.repeated(end, transcript, answered=turn.answered)
         if failure is None:
@@ -124,7 +124,7 @@ class RunCloser:
         return because(silence, replace(failure, message=self._context.redact(failure.message)))
 
     def _correction(self, done: TurnCompleted, end: RunEnd, mode: str | None) -> Correction | None:
-        """Return the correction for a run that did nothing because of the way it named the native session."""
+        """Return the correction for a run that did nothing only because of the name of the native session."""
         if mode is not None or done.outcome != "failed" or done.error is None:
             return None
         wanted = self._context.backend.adapter.recovery(done.error) or self._context.backend.adapter.recovery(end)
@@ -136,7 +136,8 @@ class RunCloser:
     async def _was_not_taken(self, turn: TurnRecord, run: Run, run_dir: RunDir) -> bool:
         """Tell whether a live process exited just before it could take the turn's prompt.
 
-        It printed nothing for this turn, nobody ended it, and its transcript does not hold the prompt.
+        The process printed nothing for this turn, and the daemon did not end the process. The transcript does not hold
+        the prompt.
         """
         if not run.used_before or run.spoke or turn.origin != "prompt" or turn.ending is not None:
             return False
@@ -145,7 +146,7 @@ class RunCloser:
 
 
 def _with_cgroup(record: ExitRecord, cgroup: str | None) -> ExitRecord:
-    """Note a kill for lack of memory, and remove the run's cgroup, unless it still holds kept processes."""
+    """Note a kill for lack of memory, and remove the run's cgroup, unless the cgroup still holds kept processes."""
     if cgroup is None:
         return record
     starved = record.reason == "exit" and record.signal is not None and cgroups.oom_kills(cgroup) > 0
@@ -172,5 +173,5 @@ def _process_exited(record: ExitRecord, ending: TurnEnding | None) -> ProcessExi
 
 
 def _named(processes: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Return what clients may know of processes: never their command lines."""
+    """Return the public fields of processes: never the command lines."""
     return tuple({"pid": process.get("pid"), "comm": process.get("comm")} for process in processes)

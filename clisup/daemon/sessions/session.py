@@ -1,4 +1,4 @@
-"""A session: its queue of prompts, its one running turn, and the requests of clients."""
+"""Session: the queue of prompts, the single running turn, and the requests of clients."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from clisup.wire.results import NoteResult
 __all__ = ["Session"]
 
 CRASH_LIMIT = 5
-"""Failed starts in a row after which a session shows `failed` and backs off."""
+"""Failed starts in a row before a session shows `failed` and backs off."""
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
 _log = structlog.get_logger()
 
 
 class Session:
-    """Session of one backend. `serve` is its task. Connections call everything else."""
+    """Session of a backend. `serve` is the session's task. Connections call everything else."""
 
     def __init__(
         self, spec: SessionSpec, backend: Backend, services: Services, pool: LivePool, nursery: trio.Nursery
@@ -112,23 +112,23 @@ class Session:
 
     @property
     def visible_state(self) -> SessionState:
-        """Return the state for clients. A turn is over with its `turn_completed`, although the next one waits for a sync."""
+        """Return the state for clients. A turn is over with its `turn_completed`, although the session still syncs."""
         over = self.ledger.current is None and self.state in (SessionState.RUNNING, SessionState.ENDING)
         return SessionState.IDLE if over else self.state
 
     @property
     def run(self) -> Run | None:
-        """Return the session's process, if there is one."""
+        """Return the session's process, or None."""
         return self.context.run
 
     @property
     def live(self) -> LiveRun | None:
-        """Return the session's live process, if there is one."""
+        """Return the session's live process, or None."""
         return self._pool.get(self.id)
 
     @property
     def at_work(self) -> bool:
-        """Tell whether a turn is running, being started or being adopted."""
+        """Tell whether a turn is running or starting, or whether the daemon is adopting a turn."""
         return self._runner is not None or self.ledger.current is not None
 
     @property
@@ -145,7 +145,7 @@ class Session:
             self.context.state = SessionState.CLOSED
 
     def record_origin(self) -> None:
-        """Journal the origin of a fork or of a history as the first event. An earlier daemon may have died before that."""
+        """Journal the origin of a fork or of a history as the first event. An earlier daemon may have died too soon."""
         if self.recorder.next_seq != 1:
             return
         if self.spec.forked_from is not None:
@@ -156,11 +156,11 @@ class Session:
     # -- the session's task ------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Run turns one after the other until the session is closed."""
+        """Run the turns in order until the session is closed."""
         context, ledger = self.context, self.ledger
         if self.adoptable:
             await self._adopt()
-        elif ledger.open_steers:  # an earlier daemon journaled the exit of their process, and nothing after it
+        elif ledger.open_steers:  # an earlier daemon journaled the exit of the process, and nothing afterwards
             await self.steering.process_gone()
         while context.state is not SessionState.CLOSED:
             context.work.clear()
@@ -180,7 +180,7 @@ class Session:
                 await context.work.wait()
 
     async def _may_begin(self, turn: TurnRecord) -> bool:
-        """Tell whether the next turn may begin now. If not, end it or wait for a while."""
+        """Tell whether the next turn may begin now. If not, end the turn or wait for a while."""
         end = self.budgets.exhausted()
         if end is None:
             if (held := self.gate.held()) is None:
@@ -223,7 +223,7 @@ class Session:
         with trio.CancelScope() as self._slot_wait:
             await slots.acquire()
         acquired = not self._slot_wait.cancelled_caught
-        # A cancellation in the step that assigned the slot comes too late, so check again.
+        # A cancellation in the same step as the slot's assignment comes too late, so check again.
         wanted = self.ledger.turn(turn.id) is not None and not context.draining
         starts = acquired and wanted and self.gate.held() is None
         if acquired and not starts:
@@ -244,9 +244,9 @@ class Session:
         self._count_failure()
 
     async def _guarded(self, work: Awaitable[Any], turn: TurnRecord | None = None) -> None:
-        """Contain a fault of the daemon in this session: it ends the turn, never the daemon.
+        """Contain a fault of the daemon in this session: the fault ends the turn, never the daemon.
 
-        The prompt of `turn` is removed once the turn's end is on disk. It stays if the daemon stops before the turn ends.
+        Remove the prompt of `turn` once the turn's end is on disk. The prompt stays if the daemon stops before the end.
         """
         try:
             await work
@@ -257,7 +257,7 @@ class Session:
             await self.context.sync(None if turn is None else lambda: self.dir.drop_prompt(turn.id))
 
     def _count_failure(self) -> None:
-        """Back off from a CLI that cannot be started (fault 18)."""
+        """Back off after repeated failed starts of the CLI (fault 18)."""
         end = self.ledger.last_error
         self._failures = self._failures + 1 if end in ("spawn_failed", "crashed", "startup_timeout") else 0
         if self._failures >= CRASH_LIMIT and self.state is SessionState.IDLE:
@@ -269,7 +269,7 @@ class Session:
     # -- reload ------------------------------------------------------------------------------------------------------
 
     def change_backend(self, backend: Backend) -> None:
-        """Use another configuration of the backend: from the next turn on, or at once if none runs."""
+        """Use another configuration of the backend: from the next turn on, or at once if no turn runs."""
         if backend is not self.backend or self._new_backend is not None:
             self._new_backend = backend
             self._apply_backend()
@@ -292,9 +292,9 @@ class Session:
         return await self.context.finished(turn_id)
 
     async def interrupt(self, turn_id: str | None, mode: LadderKind, actor: Actor) -> tuple[str, int]:
-        """End a turn and wait for its end. Return the turn and the seq of its turn_completed.
+        """End a turn and wait for the end. Return the turn id and the seq of `turn_completed`.
 
-        Raises `UsageError(turn_not_found)` if there is no turn to interrupt.
+        Raises `UsageError(turn_not_found)` without a turn to interrupt.
         """
         turn = self.ledger.turn(turn_id) if turn_id else self.ledger.current or next(iter(self.ledger.queue), None)
         if turn is None:
@@ -312,7 +312,7 @@ class Session:
         return turn.id, await self.finished(turn.id)
 
     def _end_current(self, reason: str, mode: LadderKind, actor: Actor | None = None) -> None:
-        """End the turn that is running or being started."""
+        """End the running or starting turn."""
         why = {"actor": asdict(actor)} if actor else {}
         if self.run is not None:
             self.run.end(reason, ladder_for(mode, self.context.timeouts), **why)
@@ -325,7 +325,7 @@ class Session:
         done = TurnCompleted(outcome="interrupted", error=error)
         self.recorder.record([self._ends.completion(done, TurnState(), turn_id=turn.id)])
         self.dir.drop_prompt(turn.id)
-        self.context.notify()  # the turn may be the one that the gate holds
+        self.context.notify()  # the gate may hold this turn
         if self._waits_for_slot == turn.id:  # another turn keeps its place
             self._stop_slot_wait()
 
@@ -334,7 +334,7 @@ class Session:
             self._slot_wait.cancel()
 
     async def note(self, params: NoteParams, actor: Actor) -> NoteResult:
-        """Journal a client's own notice. It belongs to no turn, even while one runs.
+        """Journal a client's own notice. The notice belongs to no turn, even during a turn.
 
         Raises `UsageError(session_closed)`, `WorldError(storage_failed)`.
         """
@@ -398,7 +398,7 @@ class Session:
                 await news.wait()
 
     async def _finish_close(self) -> None:
-        """Close the session when no turn is left. Retire its live process first, then check again."""
+        """Close the session when no turn is left. Retire the live process first: the caller then checks again."""
         if self.live is not None:
             await self.live.retire("client")
             return
@@ -418,7 +418,7 @@ class Session:
     # -- stop of the daemon ------------------------------------------------------------------------------------------
 
     async def drain(self, mode: str) -> None:
-        """Start no more turns, and wait until the running one ends. `kill` ends it."""
+        """Start no more turns, and wait for the end of the running turn. `kill` ends the turn."""
         context = self.context
         context.draining = True
         self._stop_slot_wait()
@@ -430,7 +430,7 @@ class Session:
             await self.live.retire("operator")
 
     def detach(self) -> None:
-        """Leave what still runs to the next daemon, and end the waits of clients."""
+        """Leave the running CLI to the next daemon, and end the waits of clients."""
         self.context.detached = True
         self.approvals.detach()
         self.recorder.wake()

@@ -1,6 +1,6 @@
-"""Log lines for journaled events: each change of state is logged once.
+"""Log lines for journaled events: one line for each change of state.
 
-A line holds no text, input or path of a CLI or a client, only names, numbers and words of fixed lists.
+A line holds only names, numbers and words of fixed lists. Texts, inputs and paths of CLIs and clients never appear.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from clisup.model.structs import JsonObject
 Level = Literal["debug", "info", "warning", "error"]
 Line = tuple[Level, str, JsonObject]
 _WORD = re.compile(r"[a-z_]{1,64}")
-"""Form of a stop reason that the log shows: a word of an API. Any other text of the CLI is left out."""
+"""Form of a stop reason in the log: a word of an API. The log omits any other text of the CLI."""
 _log = structlog.get_logger()
 
 
 class SessionLog:
-    """Log of one session. Call `log` with journaled events, after the ledger has folded them."""
+    """Log of a session. Call `log` with journaled events, after the ledger has folded them."""
 
     __slots__ = ("_backend", "_recorder", "_run", "_session_id", "_turn")
 
@@ -38,7 +38,7 @@ class SessionLog:
         self._run = 0
 
     def log(self, items: Sequence[Item]) -> None:
-        """Log the events that change the state."""
+        """Log the state changes among the events."""
         for item in items:
             if (line := TOLD.get(type(item.event))) is not None:
                 self._say(item, line(item.event))
@@ -54,7 +54,7 @@ class SessionLog:
             item.event, ev.ProcessExited
         )  # between two turns of a live process
         if level == "debug" and LOG.level > logging.DEBUG:
-            return  # most lines: they are not built in vain
+            return  # most lines have this level, so skip the work
         about = {"turn": item.turn_id or None, "run": self._run or None if mine else None}
         getattr(_log, level)(event, session=self._session_id, **about, backend=self._backend, **fields)
 
@@ -107,7 +107,7 @@ NOTICES: dict[str, tuple[Level, str]] = {
     "run_replaced": ("warning", "run replaced"),
     "session_corrected": ("info", "session corrected"),
 }
-"""Notices with a log event of their own. Any other is `notice` with its code, at level debug."""
+"""Notices with a log event of their own. Any other notice is `notice` with its code, at level debug."""
 
 
 def _notice(event: ev.Notice) -> Line:
@@ -138,4 +138,4 @@ TOLD: dict[type[ev.EventBase], Callable[[Any], Line]] = {
     ev.SessionSeeded: lambda e: ("info", "session seeded", {"messages": e.messages, **_actor(e.actor)}),
     ev.Notice: _notice,
 }
-"""Events of the journal that are logged."""
+"""Logged events of the journal."""

@@ -1,4 +1,4 @@
-"""Row of a session, and sums over sessions, as the daemon and the commands without a daemon show them."""
+"""Row of a session and sums over sessions, for the daemon and for commands without a daemon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clisup.model.usage import Usage
 
 
 class ProcessState(Struct, frozen=True, kw_only=True):
-    """State of a session's process and clients, which the journal does not hold. Without a daemon, most of it is unknown."""
+    """State of a session's process and clients that is not in the journal. Most fields are unknown without a daemon."""
 
     state: str
     phase: str | None = None
@@ -61,7 +61,7 @@ _OUTCOMES = ("completed", "failed", "interrupted", "timed_out")
 
 
 def totals_of(ledgers: Iterable[Ledger]) -> JsonObject:
-    """Return `{turns, watchdog_fired, tokens, cost_usd}`; the cost is null if no turn reported one."""
+    """Return `{turns, watchdog_fired, tokens, cost_usd}`. The cost is null if no turn reported a cost."""
     known = list(ledgers)
     costs = [ledger.cost_usd for ledger in known if ledger.cost_usd is not None]
     return {

@@ -23,12 +23,12 @@ __all__ = ["Settings"]
 ANSWER_S = 30.0
 """Time for the CLI to answer a request. claude 2.1.329 counts its context in about a second."""
 MAX_OPEN = 8
-"""Changes of one session that may wait for a CLI that does not answer."""
+"""Most changes of a session that may wait for the CLI's answer."""
 _log = structlog.get_logger()
 
 
 class _Change:
-    """Outcome of a change, for the client that asked for it."""
+    """Outcome of a change, for the requesting client."""
 
     def __init__(self) -> None:
         self._done = trio.Event()
@@ -47,7 +47,7 @@ class _Change:
 
 
 class Settings:
-    """Settings of one session, and requests to its live process."""
+    """Settings of a session, and requests to the live process."""
 
     __slots__ = ("_context", "_open", "_pool", "_prompts")
 
@@ -55,16 +55,16 @@ class Settings:
         self._context = context
         self._pool = pool
         self._prompts = prompts
-        self._open = 0  # changes that the CLI has not answered yet
+        self._open = 0  # changes without an answer of the CLI yet
 
     @property
     def _live(self) -> LiveRun | None:
         return self._pool.get(self._context.id)
 
     async def set(self, name: Literal["model", "permission_mode"], value: str) -> SetResult:
-        """Change a setting of the live process, and of every later one.
+        """Change a setting of the live process, and of every later process.
 
-        A change continues without its client and however late the CLI answers. The daemon journals its result.
+        A change continues until the CLI answers, even without its client. The daemon journals the result.
         Raises `UsageError`: session_closed, unsupported, invalid_params (the CLI refuses it); `WorldError`.
         """
         self._context.check_open()
@@ -104,7 +104,7 @@ class Settings:
         notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")
         context.recorder.record([Item(notice, memo={"settings": {name: value}})])
         await context.sync()
-        if answer is not None and live is not None:  # one that was started meanwhile has the old value
+        if answer is not None and live is not None:  # a process started meanwhile has the old value
             await live.keep_mark(name, value)
         return SetResult(applied="now" if answer is not None else "next_turn", value=value)
 
@@ -149,7 +149,7 @@ class Settings:
         return ContextUsageResult(**context.backend.adapter.context_usage(answer.value))
 
     async def compact(self, params: CompactParams, actor: Actor) -> PromptResult:
-        """Queue a turn in which the CLI compacts its context. Raises as a prompt does, and `UsageError(unsupported)`."""
+        """Queue a turn to compact the CLI's context. Raises as a prompt does, and `UsageError(unsupported)`."""
         adapter = self._context.backend.adapter
         command = adapter.compact_prompt(params.instructions)
         if command is None or "compact" not in adapter.capabilities.controls:
@@ -158,7 +158,7 @@ class Settings:
         return await self._prompts.accept(prompt, actor, command=True)
 
     async def _ask(self, control: Control, value: str | None) -> ControlAnswer | None:
-        """Return the live process's answer, or None without a live process that answers."""
+        """Return the live process's answer, or None without a live process or without an answer."""
         live = self._live
         if live is None or live.leaving:
             return None

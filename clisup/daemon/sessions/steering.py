@@ -1,8 +1,8 @@
-"""Steering: a prompt sent to the CLI while it works on another one. The CLI reports afterwards which turn took it.
+"""Steering: a prompt sent to the CLI during another prompt's turn. The CLI reports afterwards which turn took it.
 
-A CLI at a tool takes the prompt with the tool's result, in the same turn. A CLI whose model only writes takes it in a
-turn of its own right after (claude 2.1.329). Until the CLI reports which, the prompt is an open steer of the ledger,
-and no other prompt is sent.
+A CLI at a tool takes the prompt with the tool's result, in the same turn. While the model only writes, the CLI takes
+the prompt in a turn of its own right after (claude 2.1.329). Until the CLI's report, the prompt is an open steer of
+the ledger, and the daemon sends no other prompt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clisup.model.prompts.options import StoredPrompt
 __all__ = ["Steering", "stored_name"]
 
 SETTLE_S = 10.0
-"""Time for the CLI to report, after a turn, what it does with a prompt that the turn did not take."""
+"""Time for the CLI to report, after a turn, the fate of a prompt that the turn did not take."""
 
 
 def stored_name(prompt_id: str) -> str:
@@ -29,7 +29,7 @@ def stored_name(prompt_id: str) -> str:
 
 
 class Steering:
-    """Steered prompts of one context."""
+    """Steered prompts of a session."""
 
     __slots__ = ("_context", "_launcher")
 
@@ -38,7 +38,7 @@ class Steering:
         self._launcher = launcher
 
     async def is_possible(self) -> bool:
-        """Tell whether a turn can be steered. Wait for a live process that is being started."""
+        """Tell whether a turn can be steered. Wait for a starting live process."""
         context = self._context
         with trio.move_on_after(SETTLE_S):
             while context.live_mode and context.busy and (context.live_run is None or context.ledger.current is None):
@@ -49,7 +49,7 @@ class Steering:
     async def accept(self, prompt: StoredPrompt, key: str | None, actor: Actor) -> tuple[str, str] | None:
         """Send a prompt into the running turn. Return (turn, prompt id), or None if the turn ended just before.
 
-        Raises `ClisupError` if the prompt cannot be stored or the backend refuses it.
+        Raises `ClisupError` if the prompt cannot be stored or the backend refuses the prompt.
         """
         context, run, turn = self._context, self._context.live_run, self._context.ledger.current
         if run is None or turn is None:
@@ -66,23 +66,22 @@ class Steering:
         return turn.id, prompt_id
 
     async def turn_of(self, prompt_id: str) -> str:
-        """Return the turn that took a steered prompt, once it has ended; else the turn that the prompt was meant for."""
+        """Wait for the turn that took a steered prompt, and return its id. A dropped prompt stays with the steered turn."""
         context = self._context
         turn_id = str(context.ledger.steers[prompt_id]["turn"])
         while True:
             await context.finished(turn_id)
             news = context.recorder.news
-            steer = context.ledger.steers.get(prompt_id)  # None: over for long, and forgotten
+            steer = context.ledger.steers.get(prompt_id)  # None: ended long ago, and forgotten
             if steer is None or (steer.get("over") and steer["turn"] == turn_id):
                 return turn_id
             if steer["turn"] == turn_id:
                 await news.wait()
             turn_id = str(steer["turn"])
 
-    # -- their fate
-
+    # -- the end of a steered prompt
     async def wait_until_closed(self) -> None:
-        """Wait until no steer is open, for `SETTLE_S` at most. Drop what is still open then."""
+        """Wait until no steer is open, for `SETTLE_S` at most. Then drop the steers left open."""
         with trio.move_on_after(SETTLE_S):
             while self._context.ledger.open_steers and self._context.ledger.current is None:
                 await self._context.recorder.news.wait()
@@ -90,12 +89,12 @@ class Steering:
             await self._drop(left, "the CLI said nothing of it")
 
     def dropped(self, given_up: frozenset[str]) -> list[Item]:
-        """Return the ends of open steers that the CLI has dropped with an interrupted turn."""
+        """Return the ends of open steers that the CLI dropped with an interrupted turn."""
         left = [prompt_id for prompt_id in self._context.ledger.open_steers if prompt_id in given_up]
         return [_dropped(left, "the turn it was meant for was interrupted")] if left else []
 
     async def process_gone(self) -> None:
-        """Close the open steers of a process that has ended: queue them, unless its last turn may have taken them."""
+        """Close the open steers of an ended process. Queue the prompts, unless the last turn may have taken them."""
         ledger = self._context.ledger
         if not (left := ledger.open_steers):
             return

@@ -1,4 +1,4 @@
-"""Execution of a turn, from its prompt to its `turn_completed`: the runs that it needs, or its part of a live one."""
+"""Execution of a turn, from the prompt to `turn_completed`: in runs of its own, or in a live process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from clisup.store.session_dir import RunDir
 __all__ = ["TurnRunner"]
 
 MAX_RUNS = 3
-"""Runs of one turn at most: as asked, after a correction of the session id, after a lost start."""
+"""Most runs of a turn: as asked, after a correction of the session id, after a lost start."""
 PREVIEW = 200
 LONG_WORD = 4096  # a path may have this length
 NEVER_STARTED: dict[str, Any] = {
@@ -64,7 +64,7 @@ _log = structlog.get_logger()
 
 
 class TurnRunner:
-    """Executes the next or running turn of a session. One at a time, and a new one for each turn."""
+    """Executes the next or running turn of a session. Each turn has a new runner, and a session one runner at a time."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class TurnRunner:
         self._ends, self._closer = ends, closer
         self._tools = tools
         self._storage = context.services.storage
-        self._cancellation: tuple[str, LadderKind, dict[str, Any]] | None = None  # before there is a process to end
-        self._wait: trio.CancelScope | None = None  # for what has to be over before the turn can begin
-        self._mode: str | None = None  # how the next run names the native session, after a first try
+        self._cancellation: tuple[str, LadderKind, dict[str, Any]] | None = None  # before the start of the process
+        self._wait: trio.CancelScope | None = None  # for slow work before the turn's beginning
+        self._mode: str | None = None  # way to name the native session in the next run, after a first try
 
     # -- the turn ----------------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str, mode: LadderKind, **why: Any) -> None:
-        """End the turn that is being started or adopted: before there is a process if possible, else as `Run.end`."""
+        """End the starting or adopted turn: before the start of the process if possible, else as `Run.end`."""
         if self._cancellation is None or mode == "kill":
             self._cancellation = (reason, mode, why)
         if self._wait is not None:
@@ -120,7 +120,7 @@ class TurnRunner:
             run.end(reason, ladder_for(mode, self._context.timeouts), **why)
 
     async def execute(self, turn: TurnRecord) -> None:
-        """Run a queued turn to its end. Every way out of here has journaled `turn_completed`."""
+        """Run a queued turn to its end. Every return has journaled `turn_completed`."""
         context = self._context
         context.starting = turn.id  # from here on a client can cancel the turn, even while its prompt cannot be read
         try:
@@ -153,7 +153,7 @@ class TurnRunner:
             adopted = Item(Notice(code="adopted", message=f"a new daemon goes on with run {turn.run}"), turn.id)
             await self._context.recorder.record_with_retry(
                 lambda: [adopted]
-            )  # its CLI runs: a full disk must not end it
+            )  # the CLI runs: a full disk must not end the CLI
             if turn.live:
                 correction = await self._end_in(await self.adopt_live(turn), turn)
             else:
@@ -165,7 +165,7 @@ class TurnRunner:
             await self._fail(turn, _turn_error(error))
 
     def _never_ran(self, run_dir: RunDir) -> bool:
-        """Tell whether the keeper never forked. The keeper's own lock guards the decision, so a late keeper finds it."""
+        """Tell whether the keeper never forked. The keeper's own lock guards the decision against a late keeper."""
         if (record := run_dir.exit_record()) is not None:
             return bool(record.get("reason") == NEVER_STARTED["reason"])  # an earlier daemon found it out, then died
         if run_dir.start_record() is not None:
@@ -182,7 +182,7 @@ class TurnRunner:
         except WorldError as error:
             if error.data.get("errno") != errno.ENOENT:
                 raise
-            return True  # the directory itself is not there: the daemon died before it was made
+            return True  # no directory: the daemon died before its creation
         finally:
             lock.release()
 
@@ -254,7 +254,7 @@ class TurnRunner:
         record = None if turn.process_started else await self._storage.with_retry(run_dir.start_record)
         if record and record.get("pid"):
             started = await self._process_started(record, run_dir)
-            run.note(started)  # from here on the run waits for a bad disk, not the turn
+            run.note(started)  # the run waits for a bad disk from here on, not the turn
         return run
 
     # -- a live process ----------------------------------------------------------------------------------------------
@@ -272,12 +272,12 @@ class TurnRunner:
         return await self._end_in(live, turn)
 
     async def _end_in(self, live: LiveRun, turn: TurnRecord) -> Correction | None:
-        """Wait for the turn's end in a live process. The turn may have been cancelled before there was one."""
+        """Wait for the turn's end in a live process. A client may have cancelled the turn before the process's start."""
         self._end_if_cancelled(live.run)
         return await live.end_of(turn.id)
 
     async def _handed_over(self, turn: TurnRecord, prompt: StoredPrompt) -> LiveRun | None:
-        """Send the prompt to the live process of an earlier turn. Return None if there is none that takes the prompt."""
+        """Send the prompt to the live process of an earlier turn. Return None if no process takes the prompt."""
         while (live := self._pool.get(self._context.id)) is not None and not self.cancelled:
             await self._unless_cancelled(live.quiet)
             if live.gone.is_set() or self.cancelled:
@@ -317,7 +317,7 @@ class TurnRunner:
         return live
 
     async def adopt_live(self, turn: TurnRecord) -> LiveRun:
-        """Follow a live process that an earlier daemon started."""
+        """Follow the live process of an earlier daemon."""
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn) if turn.id else None
         intent = await self._storage.with_retry(run_dir.intent)
@@ -327,7 +327,7 @@ class TurnRunner:
     # -- the start of a run --------------------------------------------------------------------------------------------
 
     async def _launch(self, turn: TurnRecord, prompt: StoredPrompt) -> Launch:
-        """Journal the intent, then start the keeper: a crash between the two leaves no unknown CLI."""
+        """Journal the intent, then start the keeper: a crash in between leaves no unknown CLI."""
         context = self._context
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
@@ -339,7 +339,7 @@ class TurnRunner:
         if keeper.not_forked:
             _log.warning("keeper not forked", session=context.id, turn=turn.id, run=launch.number,
                          backend=context.spec.backend, error=keeper.not_forked)  # fmt: skip
-        if word.get("error") and word.get("kind") != "spawn_failed":  # that one leaves an exit record
+        if word.get("error") and word.get("kind") != "spawn_failed":  # a failed spawn leaves an exit record
             drop_cgroup(launch.run_dir)
             raise _not_kept(word)
         _log.debug("keeper started", session=context.id, turn=turn.id, run=launch.number, backend=context.spec.backend,
@@ -396,7 +396,7 @@ def _short(word: str) -> str:
 
 
 def _not_kept(word: dict[str, Any]) -> WorldError:
-    """Return the error of a keeper that exited before its fork, so that no CLI ran."""
+    """Return the error of a keeper that exited before its fork: no CLI ran."""
     kind = "storage_failed" if word.get("kind") == "storage_failed" else "spawn_failed"
     return WorldError(f"the keeper could not start the CLI: {word['error']}", kind=kind, hint="see the log")
 

@@ -1,4 +1,4 @@
-"""Ends of turns: each turn has one `turn_completed`, whichever way it ends."""
+"""Ends of turns: each turn has exactly one `turn_completed`, for any kind of end."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from clisup.policy.spill import Blob
 __all__ = ["GIVE_UP_PAUSE_S", "TurnEnds"]
 
 GIVE_UP_PAUSE_S = 1.0
-"""Pause before the next try to end a turn that failed inside the daemon."""
+"""Pause before the next try to end a turn after a fault inside the daemon."""
 HEAD_CHARACTERS = 4096
-"""Characters of a long final text that stay in its event."""
+"""Characters of a long final text in the event."""
 _log = structlog.get_logger()
 
 
 class TurnEnds:
-    """Makes and journals the ends of one session's turns."""
+    """Makes and journals the ends of a session's turns."""
 
     def __init__(
         self, context: SessionContext, budgets: Budgets, gate: RateLimitGate, approvals: ApprovalQueue
@@ -41,7 +41,7 @@ class TurnEnds:
         self._approvals = approvals
 
     def observe(self, events: list[EventBase]) -> None:
-        """Tell the account and the budget of events that are about to be journaled."""
+        """Pass events to the account and the budget, just before the events are journaled."""
         self._gate.account.observe(*events)
         for event in events:
             self._budgets.observe(event)
@@ -71,13 +71,13 @@ class TurnEnds:
         return replace(done, text=done.text[:HEAD_CHARACTERS], blob=blob.name)
 
     async def end(self, turn_id: str, done: TurnCompleted) -> None:
-        """Journal the end of a turn that no run reports, after the ends of its open approvals."""
+        """Journal the end of a turn without a run's report, after the ends of its open approvals."""
         completed = lambda: self._approvals.closed_with(self.completion(done, TurnState(), turn_id=turn_id))  # noqa: E731
         await self._context.recorder.record_with_retry(completed)
         self._approvals.refuse_answers()
 
     async def end_queued(self, turn: TurnRecord, done: TurnCompleted) -> None:
-        """End a turn that has not begun, unless a client cancelled it while the disk refused the write."""
+        """End a queued turn, unless a client cancelled the turn while the disk refused the write."""
         context = self._context
 
         def items() -> list[Item]:
@@ -93,7 +93,7 @@ class TurnEnds:
     # -- faults of the daemon ----------------------------------------------------------------------------------------
 
     async def give_up(self, error: Exception) -> None:
-        """End the running or next turn after a fault inside the daemon. Retry until that succeeds."""
+        """End the running or next turn after a fault inside the daemon. Retry until success."""
         while True:
             try:
                 return await self._give_up(error)
@@ -106,7 +106,7 @@ class TurnEnds:
         turn = ledger.current or (ledger.queue[0] if ledger.queue else None)
         if turn is None:
             return
-        if turn.run:  # nobody follows this run, and the next turn must not meet it on the same native session
+        if turn.run:  # this run has no watcher, and the next turn needs the native session alone
             await end_run(self._context.dir.run(turn.run))
         message = "the daemon could not go on with this turn; its log says why"
         failure = TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
@@ -114,7 +114,7 @@ class TurnEnds:
 
 
 def _with_denied(done: TurnCompleted, turn: TurnRecord | None) -> TurnCompleted:
-    """Add the tools that were denied during the turn: not every CLI reports them at the end."""
+    """Add the denied tools of the turn: not every CLI reports denials at the end."""
     if turn is None or not turn.denied:
         return done
     return replace(done, denied=tuple(dict.fromkeys((*done.denied, *turn.denied))))

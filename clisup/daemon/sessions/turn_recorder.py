@@ -1,4 +1,4 @@
-"""Recorder of the events of a run, under the turn to which they belong."""
+"""Recorder of the events of a run, under the turn of each event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["TurnRecorder", "carried_totals"]
 
 
 class TurnRecorder:
-    """Recorder of a run that serves one turn, and follow-up turns that its CLI begins."""
+    """Recorder of a run that serves one turn, and follow-up turns that the CLI begins."""
 
     def __init__(self, context: SessionContext, approvals: ApprovalQueue, ends: TurnEnds) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class TurnRecorder:
 
     @property
     def turn(self) -> TurnRecord:
-        """Return the running turn. Between two turns of a live process it has no id."""
+        """Return the running turn, or a turn without an id between two turns of a live process."""
         ledger = self._context.recorder.ledger
         turn = ledger.current or ledger.resting
         assert turn is not None, "a run belongs to a turn, or waits for one"
@@ -41,7 +41,7 @@ class TurnRecorder:
 
     @property
     def carried(self) -> Carried:
-        """Return what a decoder needs to know of earlier turns."""
+        """Return the decoder's input from earlier turns."""
         ledger = self._context.ledger
         nothing_yet = 0.0 if self._context.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
@@ -66,7 +66,7 @@ class TurnRecorder:
         self._context.advance(Cause.FIRST_FRAME)
 
     def ending(self) -> None:
-        """Note that the run is being ended."""
+        """Note that the daemon is ending the run."""
         if self._context.ledger.current is not None:
             self._context.advance(Cause.END)
 
@@ -75,18 +75,18 @@ class TurnRecorder:
         self._approvals.requested(event)
 
     def cancel_approvals(self, ending: TurnEnding) -> list[Item]:
-        """Cancel the open approvals of a turn that is being ended, and return what to journal."""
+        """Cancel the open approvals of an ending turn, and return the items for the journal."""
         actor = ending.get("actor")
         return self._approvals.cancelled("end", msgspec.convert(actor, Actor) if actor else None)
 
     def lap(self) -> float:
-        """Return the seconds since the turn began, and begin the next turn's time."""
+        """Return the seconds since the turn's beginning, and start the next turn's time."""
         now = clock.monotonic()
         lap, self._began = now - self._began, now
         return round(lap, 3)
 
     def end_turn(self, terminal: Terminal, place: SpoolPlace, background: Background) -> list[Item]:
-        """Return the end of a turn, by the CLI's last word, in a process that continues from `place`."""
+        """Return the end of a turn by the CLI's terminal frame. The process continues from `place`."""
         done = conclude(
             terminal=terminal,
             record=ExitRecord(reason="exit"),
@@ -99,7 +99,7 @@ class TurnRecorder:
         return [self._ends.completion(done, memo)]
 
     def begin_turn(self, place: SpoolPlace, background: Background, prompt_ids: tuple[str, ...]) -> list[Item]:
-        """Return the start of a turn that the CLI began: a follow-up, or a steered prompt that it could not merge."""
+        """Return the start of a turn that the CLI began: a follow-up, or a steered prompt that the CLI could not merge."""
         steers = self._context.ledger.steers
         steer = next((steers[known] for known in prompt_ids if known in steers), None)
         memo = TurnState(begin=place, background=dict(background))
@@ -113,21 +113,21 @@ class TurnRecorder:
         return [Item(event, self._context.next_turn_id(), memo=memo)]
 
     def turn_began(self) -> None:
-        """Note that such a turn is journaled."""
+        """Note the journaled start of a turn begun by the CLI."""
 
     def idle(self, given_up: frozenset[str]) -> list[Item]:
-        """Note that the CLI has nothing left to do. `given_up` are the prompts that it has dropped since it last was idle."""
+        """Note that the CLI has nothing left to do. `given_up` are the prompts dropped since the CLI was last idle."""
         return []
 
     def turn_ended(self) -> None:
-        """Note that a turn has ended and the process waits for the next one."""
+        """Note the end of a turn. The process waits for the next turn."""
 
 
 def carried_totals(context: SessionContext, terminal: Terminal | None, *, answered: bool) -> TurnState:
     """Return the CLI's running totals after a turn, as a memo.
 
-    If the model answered and the CLI ended before it reported its total usage, the total is unknown from here on: the
-    next turn must not be charged for this one.
+    If the model answered and the CLI ended before its report of the total usage, the total is unknown from here on.
+    Otherwise the next turn would be charged for this turn.
     """
     carried = TurnState()
     if terminal is not None and terminal.cost_total_usd is not None:

@@ -1,1 +1,1 @@
-"""Tools that a session's client runs: open calls, and the MCP bridge that brings them to the CLI."""
+"""Tools that a session's client runs: open calls, and the MCP bridge that brings the tools to the CLI."""

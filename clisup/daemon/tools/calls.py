@@ -1,11 +1,12 @@
-"""Calls of a session's tools: from the CLI's bridge to the client that serves the tools, and the answer back.
+"""Calls of a session's tools: from the CLI's bridge to the serving client, and the answer back.
 
-A call lives as long as a bridge waits for it. No call is stored: after a restart of the daemon the bridge repeats the
-call with the same id, and the daemon passes it on with the same id. The client must not run a call twice.
+A call lives as long as a bridge waits for the answer. The daemon stores no call. After a restart of the daemon the
+bridge repeats the call with the same id. The daemon passes the call on with the same id, and the client must not run a
+call twice.
 
 The CLI finds the bridge by an entry beside the client's own servers, in a file of its own. The entry has claude's form
-(`type`, `alwaysLoad` and `timeout`, 2.1.329), and the adapters of other CLIs convert it. The entry's `env` holds the
-token, so only the bridge's environment has it, and never an argv.
+(`type`, `alwaysLoad` and `timeout`, 2.1.329), and the adapters of other CLIs convert the entry. The entry's `env` holds
+the token, so the token is only in the bridge's environment, and never in an argv.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = [
 
 BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.py")
 SLACK_S = 300.0
-"""Extra time that the CLI waits beyond a tool's own time: for a client that serves, and for a restarted daemon."""
+"""Extra wait of the CLI beyond a tool's own time: for a serving client, and for a restarted daemon."""
 _CLOSED = refused("The tool was not run to its end, because its session is closed.")
 _log = structlog.get_logger()
 
@@ -63,10 +64,10 @@ class ToolServer(Protocol):
 
 
 class SessionTools:
-    """Tools of one session, and their open calls. The task of a call is the bridge's request, which waits for the answer.
+    """Tools of a session, and the open calls. The task of a call is the bridge's request: the request waits for the answer.
 
-    The tools' times and the token are read from the session's files once. The definitions stay in their file: they may
-    be a megabyte, and each process asks for them once.
+    The constructor reads the tools' times and the token from the session's files. The definitions stay in their file:
+    they may be a megabyte, and each process asks for the definitions once.
     """
 
     def __init__(self, context: SessionContext) -> None:
@@ -95,7 +96,7 @@ class SessionTools:
         return ToolLimits(config.tool_timeout_s, config.tool_wait_s)
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Return the definitions for the model, as the client brought them. A closed session has none."""
+        """Return the client's definitions for the model. A closed session has no definitions."""
         brought = self._context.dir.read_tools()
         return brought.definitions if brought is not None else []
 
@@ -117,9 +118,9 @@ class SessionTools:
     # -- the client that serves --------------------------------------------------------------------------------------
 
     def serve(self, server: ToolServer) -> int:
-        """Send all calls to this client from now on, the open ones first. Return the number of open calls.
+        """Send all calls to this client from now on, the open calls first. Return the number of open calls.
 
-        The previous client is told to drop them, so that no two clients run the same call.
+        The daemon tells the previous client to drop its calls, so that no two clients run the same call.
         """
         before, self._server = self._server, server
         if before is not server:
@@ -134,7 +135,7 @@ class SessionTools:
         return len(self.calls)
 
     def disconnected(self, server: ToolServer) -> None:
-        """Forget the client whose connection has ended."""
+        """Forget the client of an ended connection."""
         if self._server is server:
             self._server = None
             self._server_changed()
@@ -158,7 +159,7 @@ class SessionTools:
     # -- a call ------------------------------------------------------------------------------------------------------
 
     async def call(self, params: BridgeCallParams) -> ToolAnswer:
-        """Let the client run the tool, and wait for the answer. A cancellation drops the call, unless another request waits for it."""
+        """Let the client run the tool, and wait for the answer. A cancellation by the last waiting request drops the call."""
         if self.closed:  # a bridge may have shown its token before
             return _CLOSED
         if (refusal := self.calls.refusal(params.call_id, params.name)) is not None:
@@ -229,7 +230,10 @@ class SessionTools:
         self._server.ask("tool/call", params.model_dump_json().encode(), answered)
 
     def _ended(self, call: OpenCall, reason: str) -> None:
-        """Report the end of a call without an answer. A stopping daemon says nothing of bridges: they reconnect to the next one."""
+        """Report the end of a call without an answer.
+
+        A stopping daemon reports no lost bridge: the bridge reconnects to the next daemon.
+        """
         leaving = self._context.services.storage.stopping
         if self._server is not None and not (leaving and reason == "gone"):
             self._tell_cancelled(self._server, call.call_id, reason)
@@ -255,7 +259,7 @@ class SessionTools:
 
 
 def _read(answer: ClientAnswer) -> ToolAnswer:
-    """Return a client's answer. An error or an invalid answer becomes text that the model can read."""
+    """Return a client's answer. An error or an invalid answer becomes text for the model."""
     if answer.error is not None:
         message = answer.error.get("message") if isinstance(answer.error, dict) else None
         return refused(f"The tool failed: {message or 'the client gave no reason'}")
@@ -267,7 +271,7 @@ def _read(answer: ClientAnswer) -> ToolAnswer:
 
 
 def tool_answer(params: AnswerParams) -> ToolAnswer:
-    """Return the answer in the form that the bridge gets."""
+    """Return the answer in the form for the bridge."""
     content = params.content
     blocks = content if isinstance(content, str) else [block.model_dump(exclude={"cache"}) for block in content]
     return ToolAnswer(blocks, params.is_error)

@@ -1,1 +1,1 @@
-"""Chats over sessions of the daemon: how a session is opened, how its turns are read, and how it ends."""
+"""Chats over sessions of the daemon: the opening of a session, the reading of its turns, and its end."""

@@ -1,10 +1,10 @@
-"""Calls of tools that the caller runs, and chats that wait between two calls of `complete` for their results.
+"""Calls of the caller's tools, and chats parked for results between two calls of `complete`.
 
-A call becomes known twice: by the turn's events (`TurnReader.calling`) and by the daemon's `tool/call`. The two match by the
-model's id of the call, or else by name and input.
+A call becomes known twice: by the turn's events (`TurnReader.calling`) and by the daemon's `tool/call`. The module matches both by
+the model's id of the call, or else by name and input.
 
-A parked chat keeps its session and its place in the turn. The next call whose history stops at the same tool calls takes the
-chat and goes on. Other parked chats are closed: after the time of their calls, when the table is full, and at the end of trio's run.
+A parked chat keeps its session and its place in the turn. A next call takes the chat if its history stops at the same tool calls.
+Other parked chats are closed: after the time of the calls, when the table is full, and at the end of trio's run.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from clisup.llm.sessions.turn_reader import TurnReader
 from clisup.llm.tools import Tool, ToolDefinition
 
 BESIDE_S = 1.0
-"""Seconds that a stream waits for the call of a local tool in the same message. Some CLIs send such calls one by one."""
+"""Seconds of a stream's wait for the call of a local tool in the same message. Some CLIs send such calls in sequence."""
 
 WHOLE_S = 5.0
-"""Seconds that a stream waits for the end of a message after a call of it. The connection may have lost that end."""
+"""Seconds of a stream's wait for the end of a message after a call in the message. The connection may have lost the end."""
 
 PARKED_MAX = 64
-"""Most chats that this process parks at once. One more closes the oldest."""
+"""Most parked chats of this process. Another chat closes the oldest."""
 
 _KEPT = 64
-"""Kept replies of local tools, for a daemon that asks again: the daemon's limit of open calls in a session."""
+"""Kept replies of local tools, for repeated calls of the daemon: the daemon's limit of open calls in a session."""
 
 
 class CallerCalls:
-    """Tool calls of one session that wait for the caller. `changed` is called for each new call and each end of a local tool."""
+    """Tool calls of a session, waiting for the caller. The object calls `changed` for each new call and each end of a local tool."""
 
     def __init__(self, definitions: Iterable[ToolDefinition], *, tells_ends: bool) -> None:
         """`tells_ends`: the backend has the event `message_stop`."""
@@ -69,7 +69,7 @@ class CallerCalls:
         return answer
 
     async def wait(self, call: ToolCall) -> ToolReply:
-        """Return the caller's result of a call, after a prompt has brought the result."""
+        """Return the caller's result of a call. Wait until a prompt brings the result."""
         self._open[call.call_id] = call, trio.current_time()
         self._match()
         self._notify()
@@ -81,10 +81,10 @@ class CallerCalls:
             del self._open[call.call_id]
 
     async def run(self, call: ToolCall, run: RunCall) -> ToolReply:
-        """Run a local tool once for each call. The daemon repeats open calls to a parked chat that is taken up again."""
+        """Run a local tool once for each call. The daemon repeats open calls when a parked chat continues."""
         if (kept := self._kept.get(call.call_id)) is not None:
             return kept
-        while self._paused:  # parking the chat would cut the tool off
+        while self._paused:  # parking the chat would cancel the tool
             await self._news.wait()
         self._here.append(call)
         self._running += 1
@@ -104,16 +104,16 @@ class CallerCalls:
         self._reader, self._replies, self._here = reader, {}, []
 
     def bring(self, results: Mapping[str, ToolResultBlock]) -> None:
-        """Answer the calls of these ids, now or when they come."""
+        """Answer the calls of these ids, now or when they arrive."""
         self._paused = False
         self._replies |= {id_: reply_of(result.content, result.is_error) for id_, result in results.items()}
         self._notify()
 
     def due(self) -> tuple[ToolUseBlock, ...]:
-        """Return the calls at which the answer ends now, or nothing while the turn may go on without the caller.
+        """Return the calls at which the answer ends now, or nothing while the turn may continue without the caller.
 
-        At least one of them has come from the daemon. A CLI that runs its tools in sequence sends the others later, and their
-        results wait here.
+        The daemon has sent at least one of the calls. A CLI that runs tools in sequence sends the others later, and their results
+        wait in this object.
         """
         if self._match():
             self._notify()
@@ -128,16 +128,16 @@ class CallerCalls:
         )
 
     def pause(self) -> None:
-        """Start no local tool before the results come."""
+        """Start no local tool until the results arrive."""
         self._paused = True
 
     @property
     def deadline(self) -> float:
-        """Time of trio at which the owner has to ask `due` again."""
+        """Time of trio for the owner's next call of `due`."""
         return self._ready_at(self._waiting())
 
     def _waiting(self) -> list[str]:
-        """Return calls that have come, that the turn knows, and that have no result."""
+        """Return the received calls with a match in the turn and without a result."""
         return [id_ for id_ in self._open if id_ in self._ids and self._ids[id_] not in self._replies]
 
     def _ready_at(self, waiting: Sequence[str]) -> float:
@@ -157,7 +157,7 @@ class CallerCalls:
         )
 
     def _match(self) -> bool:
-        """Find the model's id of each call. Return whether there is a new match."""
+        """Find the model's id of each call. Return whether a match is new."""
         calling = self._reader.calling if self._reader is not None else {}
         found = False
         for call_id, (call, _) in self._open.items():
@@ -181,7 +181,7 @@ class CallerCalls:
 
 @dataclass(frozen=True, slots=True)
 class StoppedTurn:
-    """Turn that waits for results: the daemon's answer to its prompt, its reader, the last event read, and its open calls."""
+    """Turn waiting for results: the daemon's answer to the prompt, the reader, the last read event, and the open calls."""
 
     accepted: Any
     reader: TurnReader
@@ -191,7 +191,7 @@ class StoppedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ParkedKey:
-    """Circumstances that the next call shares with the parked chat. Tool calls alone do not identify it: some CLIs reuse their ids."""
+    """Key of a parked chat, shared with the next call. Tool calls alone do not identify a chat: some CLIs reuse the ids of calls."""
 
     name: ModelName
     socket: str | None
@@ -201,7 +201,7 @@ class ParkedKey:
 
 @dataclass(eq=False, slots=True)
 class ParkedChat:
-    """Chat that waits for the next call. `close` ends its session."""
+    """Chat waiting for the next call. `close` ends the chat's session."""
 
     key: ParkedKey
     said: str
@@ -241,7 +241,7 @@ class ParkedChats:
         return len(self._chats)
 
     def park(self, chat: ParkedChat) -> None:
-        """Keep a chat until the next call takes it, or its time is over."""
+        """Keep a chat until the next call takes the chat, or until the chat's time is over."""
         with self._lock:
             self._chats.append(chat)
             old = self._chats[: -self._most]
@@ -252,12 +252,12 @@ class ParkedChats:
         trio.lowlevel.spawn_system_task(self._keep, chat)
 
     def find(self, key: ParkedKey, stopped: OpenRound) -> ParkedChat | None:
-        """Return the newest chat that stopped at these calls."""
+        """Return the newest chat stopped at these calls."""
         with self._lock:
             return next((chat for chat in reversed(self._chats) if chat.fits(key, stopped)), None)
 
     def take(self, key: ParkedKey, stopped: OpenRound) -> ParkedChat | None:
-        """Find the chat and remove it from the table. The caller owns it from now on."""
+        """Find the chat and remove the chat from the table. The caller owns the chat from now on."""
         chat = self.find(key, stopped)
         if chat is None or not self._remove(chat):
             return None
@@ -272,7 +272,7 @@ class ParkedChats:
             return True
 
     async def _keep(self, chat: ParkedChat) -> None:
-        """Close the chat after its time. A system task of trio, which the end of the run cancels."""
+        """Close the chat after its time. This is a system task of trio: the end of the run cancels the task."""
         try:
             with trio.move_on_after(chat.calls.waits_s):
                 await chat._over.wait()
@@ -284,7 +284,7 @@ class ParkedChats:
 async def _close_quietly(chat: ParkedChat) -> None:
     try:
         await chat.close()
-    except Exception:  # nobody hears it, and in a system task it would end the program
+    except Exception:  # the error has no receiver, and in a system task an error ends the program
         return
 
 

@@ -1,4 +1,4 @@
-"""Plan of a chat's session: params for the backend, and text for the first prompt where the backend lacks a param."""
+"""Plan of a chat's session: params for the backend, and text in the first prompt for params that the backend lacks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from clisup.llm.sessions.turn_reader import BRIDGE_PREFIX
 from clisup.llm.tools import Tool, ToolDefinition, definitions_of, runnable_of
 
 PLAIN_SYSTEM = "Answer what is asked, in the form that is asked for."
-"""System prompt of a call without the CLI's tools and without its own: it replaces the prompt of a coding agent."""
+"""System prompt of a call without the CLI's tools and without its own: replaces the prompt of a coding agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Plan of a session. `params` go to `session/new`; `seed` and `system` go before the first prompt.
 
-    `definitions` are the caller's tools. They are `native` on a backend with `caller_tools`, else tools of the session.
+    `definitions` are the caller's tools: `native` on a backend with `caller_tools`, else tools of the session.
     """
 
     cwd: str
@@ -82,7 +82,7 @@ async def opening_of(client: AsyncClient, name: ModelName, options: ChatOptions)
 
 
 def directory(cwd: str | None) -> str:
-    """Return the absolute directory: the daemon has no directory of its own to start from."""
+    """Return the absolute directory: the daemon cannot resolve a relative path of the caller."""
     try:
         return os.path.abspath(cwd or ".")
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def _parted(
 
 
 async def _capabilities(client: AsyncClient, backend: str) -> JsonObject | None:
-    """Return the backend's capabilities, or None for an unknown backend, which `session/new` refuses itself."""
+    """Return the backend's capabilities, or None for an unknown backend: `session/new` refuses such a backend."""
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)
 
 
@@ -124,9 +124,9 @@ async def _capabilities(client: AsyncClient, backend: str) -> JsonObject | None:
 
 
 def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[JsonObject]:
-    """Return a prompt's text, or its blocks if it holds more. `results` allows results of tools.
+    """Return a prompt's text, or the blocks if the prompt holds more. `results` allows results of tools.
 
-    Cache marks go along: an API backend sets them at its API, and a CLI ignores them.
+    Cache marks go along: an API backend passes the marks to its API, and a CLI ignores the marks.
     Raises `InvalidRequest` for other blocks.
     """
     if all(isinstance(block, TextBlock) and not block.cache for block in prompt.content):
@@ -150,9 +150,9 @@ def _unmarked(wire: JsonObject) -> JsonObject:
 
 
 def history_to_wire(history: Sequence[Message], ours: Collection[str] = ()) -> list[JsonObject]:
-    """Return the messages without empty texts, unsigned thinking, and messages that become empty.
+    """Return the messages without empty texts, unsigned thinking, and messages emptied by this removal.
 
-    Calls of tools in `ours` get the CLI's name of the tool. Otherwise the model would go on with a name that the CLI does not know.
+    Calls of tools in `ours` get the CLI's name of the tool. Otherwise the model would continue with a name unknown to the CLI.
     """
     messages = (
         {"role": message.role, "content": [wire for block in message.content if (wire := _block(block, ours))]}

@@ -1,7 +1,7 @@
-"""A chat over a session of the daemon: prompts in, `StreamEvent`s out, and nothing left behind.
+"""Chat over a session of the daemon: prompts in, `StreamEvent`s out, and nothing left behind.
 
-The end of the chat's block closes and deletes the session (unless `keep`), which ends its running turn. A turn outlives a
-restart of the daemon. The stream then continues at its place, each event once.
+The end of the chat's block closes and deletes the session (unless `keep`), and so ends the running turn. A turn outlives a
+restart of the daemon. The stream then continues at the same place, each event once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLIENT_NAME = "clisup-llm"
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The daemon's socket, whether to keep sessions, and the reaction of a prompt to a limited account."""
+    """Settings of sessions: the daemon's socket, whether to keep sessions, and the reaction of a prompt to a limited account."""
 
     socket: str | None = None
     keep: bool = False
@@ -48,7 +48,7 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Chat to open: its model, options and settings. `stopped` is the place where the history stops at open calls."""
+    """Chat to open: model, options and settings. `stopped` is the place where the history stops at open calls."""
 
     name: ModelName
     options: ChatOptions
@@ -65,7 +65,7 @@ class ChatRequest:
 
 @asynccontextmanager
 async def open_chat(request: ChatRequest) -> AsyncIterator[SessionChat]:
-    """Open a chat in a new session, or in the parked session that waits for the results to come.
+    """Open a chat in a new session, or in the parked session that waits for the caller's results.
 
     Raises `LLMError`s for refusals of the daemon, and without a daemon.
     """
@@ -107,7 +107,7 @@ async def _refusal(client: AsyncClient, name: ModelName, error: ClisupError) -> 
 
 
 async def _parked_chat(client: AsyncClient, request: ChatRequest, stack: AsyncExitStack) -> SessionChat | None:
-    """Return the chat that is parked at the history's open calls, or None if there is none or its session is closed."""
+    """Return the chat parked at the history's open calls. Return None without such a chat or with a closed session."""
     stopped = request.stopped
     parked = None if stopped is None else PARKED.take(request.key, stopped)
     if parked is None:
@@ -118,7 +118,7 @@ async def _parked_chat(client: AsyncClient, request: ChatRequest, stack: AsyncEx
     except BaseException as error:
         if isinstance(error, LLMError) and error.kind in ("session_closed", "session_not_found"):
             return None
-        chat.park()  # the caller still has the results, and its next call finds the chat again
+        chat.park()  # the caller still has the results, and the next call finds the chat again
         raise
     stack.push_async_callback(chat.leave)
     return chat
@@ -126,7 +126,7 @@ async def _parked_chat(client: AsyncClient, request: ChatRequest, stack: AsyncEx
 
 @asynccontextmanager
 async def _served(client: AsyncClient, chat: SessionChat) -> AsyncIterator[None]:
-    """Serve the chat's tools. A failure after the beginning has side effects: tools may have been called."""
+    """Serve the chat's tools. A failure after the beginning has side effects: the model may have called tools."""
     served = False
     try:
         async with serve_calls(client, chat.session.id, chat.run_call):
@@ -141,9 +141,9 @@ async def _served(client: AsyncClient, chat: SessionChat) -> AsyncIterator[None]
 
 
 async def end_sessions(labels: Mapping[str, str], *, socket: str | None, keep: bool) -> int:
-    """End the sessions of a program that died: close, and delete unless `keep`, all open sessions with these labels.
+    """End the sessions of a dead program: close, and delete unless `keep`, all open sessions with these labels.
 
-    Return their number. Raises `LLMError`s.
+    Return the number of sessions. Raises `LLMError`s.
     """
     ended = 0
     with as_llm_errors():
@@ -166,7 +166,7 @@ async def _end_session(client: AsyncClient, session_id: str, *, keep: bool) -> N
 
 
 class SessionChat:
-    """Chat over one session. Made by `open_chat`."""
+    """Chat over a session, made by `open_chat`."""
 
     def __init__(self, client: AsyncClient, opening: Opening, request: ChatRequest) -> None:
         self.session = client.attach(opening.params["session_id"])
@@ -176,7 +176,7 @@ class SessionChat:
         if opening.definitions and not opening.native:
             self._calls = CallerCalls(opening.definitions, tells_ends=opening.tells_ends)
         self._stopped = request.stopped  # the history's end at open calls
-        self._turn: StoppedTurn | None = None  # a turn of the session that waits for results
+        self._turn: StoppedTurn | None = None  # a turn of the session waiting for results
         self._said = last_said(request.options.history)
         self._seq = 0  # of the last event
         self._parked = False
@@ -206,22 +206,22 @@ class SessionChat:
 
     @property
     def model(self) -> ModelName:
-        """The name that opened the chat."""
+        """Name of the model that opened the chat."""
         return self._request.name
 
     @property
     def session_id(self) -> str:
-        """The daemon's session, for `clisup logs`."""
+        """Session id of the daemon, for `clisup logs`."""
         return self.session.id
 
     @property
     def run_call(self) -> RunCall:
-        """Function that answers the session's tool calls."""
+        """Function to answer the session's tool calls."""
         run = runner(self._opening.runnable)
         return run if self._calls is None else self._calls.serve(run)
 
     def stream(self, prompt: Prompt, *, output_schema: Mapping[str, Any] | None = None) -> EventStream:
-        """Return the events of one answer. The next stream ends the turn of a stream that was not read to its end."""
+        """Return the events of an answer. The next stream ends the turn of a stream that was not read to its end."""
         stream = EventStream(self._events(prompt, output_schema, self._current))
         self._current = weakref.ref(stream)
         return stream
@@ -232,7 +232,7 @@ class SessionChat:
             await self.session.note(code, message, data=None if data is None else dict(data))
 
     def park(self) -> None:
-        """Keep a turn that waits for results for the next call. A chat without such a turn ends as usual."""
+        """Keep a turn that waits for results, for the next call. A chat without such a turn ends as usual."""
         if self._turn is None or self._calls is None or self._parked:
             return
         self._parked = True
@@ -258,9 +258,9 @@ class SessionChat:
         await self._on_new_connection(close)
 
     async def _on_new_connection(self, work: Callable[[AsyncClient], Awaitable[None]]) -> None:
-        """Run the work on its own connection, shielded and bounded: after a cancellation the chat's connection is not read.
+        """Run the work on a new connection, shielded and bounded: after a cancellation the chat's connection has no reader.
 
-        A restart of the daemon repeats the work. A refusal ends it, because nothing is left to end.
+        A restart of the daemon repeats the work. A refusal ends the work, because nothing is left to end.
         """
         with trio.move_on_after(CLOSING_S, shield=True):
             while True:
@@ -292,7 +292,7 @@ class SessionChat:
                 async with aclosing(self._read(turn, reader)) as events:
                     async for event in events:
                         if isinstance(event, Finished):
-                            self._seed, self._system = (), None  # only a finished turn is certain to keep them
+                            self._seed, self._system = (), None  # only a finished turn keeps both for certain
                         yield event
         except (trio.Cancelled, GeneratorExit):
             if turn.result is None and self._turn is None:
@@ -300,7 +300,7 @@ class SessionChat:
             raise
         except LLMError as error:
             if turn.accepted is not None and turn.result is None:
-                error.side_effects = True  # the turn goes on: a repeated prompt would be a second one
+                error.side_effects = True  # the turn continues: a repeated prompt would be a second prompt
                 if not isinstance(error, DaemonUnavailable):
                     await self._interrupt(turn, said, asked)
                 elif stopped is not None:
@@ -348,7 +348,7 @@ class SessionChat:
         return stopped.reader
 
     def _resumed(self, stopped: StoppedTurn) -> AsyncTurn:
-        """Return the rest of a turn that has waited for results."""
+        """Return the rest of a turn after its wait for results."""
 
         async def begin() -> tuple[Any, AsyncEvents]:
             return stopped.accepted, self.session.turn_events(stopped.seq)
@@ -361,7 +361,7 @@ class SessionChat:
     async def _interrupt(self, turn: AsyncTurn, said: Any, asked: PromptOptions) -> None:
         """Interrupt a turn without a reader.
 
-        If the daemon's answer to the prompt is missing, send the prompt again by its key, which never runs it twice.
+        If the daemon's answer to the prompt is missing, send the prompt again by its key. The key prevents a second run.
         """
 
         async def interrupt(client: AsyncClient) -> None:
@@ -410,7 +410,7 @@ class SessionChat:
 
 
 async def _begin(turn: AsyncTurn) -> None:
-    """Send the prompt. A daemon that goes away meanwhile may have received it."""
+    """Send the prompt. A daemon that goes away meanwhile may have received the prompt."""
     try:
         with as_llm_errors():
             await turn.begin()

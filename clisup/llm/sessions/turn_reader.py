@@ -1,8 +1,8 @@
 """Reader of a turn's events as a model's answer: envelopes in, `StreamEvent`s and a `Completion` out.
 
-CLIs differ in their messages. claude sends one `message` for each block, codex one for each item and none for a tool call, gemini
-no thinking, and some stream no deltas. The reader's output is the same for all: each message comes once, whole, and every word of
-a message was a delta before.
+CLIs differ in messages. claude sends a `message` for each block. codex sends a `message` for each item, but not for a tool call.
+gemini sends no thinking, and some CLIs stream no deltas. The reader's output is the same for all: each message comes once, whole,
+after deltas with every word of the message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from clisup.llm.messages import ImageBlock, Message, TextBlock, ThinkingBlock, T
 Fetch = Callable[[str], Awaitable[bytes]]
 """Function that returns the payload of a `blob`: `AsyncSession.blob`."""
 
-# event -> the field whose full value is in the event's `blob`
+# event -> the field with its full value in the event's `blob`
 _FIELDS: dict[type, str] = {
     ContentDelta: "text",
     TaskUpdate: "report",
@@ -65,7 +65,7 @@ _FIELDS: dict[type, str] = {
 
 
 async def whole(envelope: Envelope, fetch: Fetch) -> Envelope:
-    """Return the envelope with every payload in place. Payloads too large for their events are fetched."""
+    """Return the envelope with every payload in place. Fetch payloads too large for the event."""
     event: Any = envelope.event
     updates: dict[str, Any] = {}
     name = _FIELDS.get(type(event))
@@ -94,7 +94,7 @@ def _value(name: str, payload: bytes) -> Any:
 
 
 BRIDGE_PREFIX = "mcp__clisup__"
-"""Prefix of this program's tools at the CLIs: the MCP server that brings them (`clisup mcp-bridge`)."""
+"""Prefix of this program's tools at the CLIs: the MCP server of the tools (`clisup mcp-bridge`)."""
 
 UNANSWERED = "This tool had not answered when the conversation went on."
 _FINISH_REASONS = {
@@ -110,7 +110,7 @@ _Said = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 def own_name(name: str) -> tuple[str, bool]:
-    """Return a tool's own name, and whether it is a tool of this program."""
+    """Return a tool's own name, and whether the tool belongs to this program."""
     if name.startswith(BRIDGE_PREFIX):
         return name.removeprefix(BRIDGE_PREFIX), True
     return name, False
@@ -118,7 +118,7 @@ def own_name(name: str) -> tuple[str, bool]:
 
 @dataclass(slots=True)
 class _OpenMessage:
-    """Unfinished message of the model or a sub-agent. `shown` is the streamed text without confirmation yet."""
+    """Unfinished message of the model or a sub-agent. `shown` is streamed text without confirmation yet."""
 
     id: str | None = None
     blocks: list[SaidBlock] = field(default_factory=list)
@@ -130,10 +130,10 @@ class _OpenMessage:
 
 
 class TurnReader:
-    """Reader of one turn. `read` takes the turn's envelopes in order, after `whole`.
+    """Reader of a turn. `read` takes the turn's envelopes in order, after `whole`.
 
-    `callers` are the backend's names of the caller's tools. `calling` are their calls without a result. `running` are calls of
-    tools that run here.
+    `callers` are the backend's names of the caller's tools. `calling` are calls of these tools without a result. `running` are
+    calls of local tools.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class TurnReader:
         return self._calls.get(call_id) not in self._begun
 
     def bring(self, results: Sequence[ToolResultBlock]) -> None:
-        """Take the caller's results. They are the prompt of this round, so the answer does not repeat them."""
+        """Take the caller's results. The results are the prompt of this round, so the answer does not repeat the results."""
         self._brought |= {result.tool_use_id: result for result in results}
         self._answered |= self._brought.keys()
 
     def pause(self, calls: Sequence[ToolUseBlock], at: str = "") -> Iterator[StreamEvent]:
-        """End the answer at calls that wait for the caller. Later events belong to the next answer."""
+        """End the answer at calls waiting for the caller. Later events belong to the next answer."""
         waiting = {call.id for call in calls}
         for parent in [parent for parent, open_ in self._open.items() if waiting & open_.calls]:
             yield from self._done(parent, at)
@@ -177,7 +177,7 @@ class TurnReader:
         yield Finished(completion)
 
     def read(self, envelope: Envelope) -> list[StreamEvent]:
-        """Return the stream events of an envelope. Raises an `LLMError` for a turn that ended without an answer."""
+        """Return the stream events of an envelope. Raises an `LLMError` if the turn ended without an answer."""
         rule = _RULES.get(type(envelope.event))
         return [] if rule is None else list(rule(self, envelope.event, envelope.ts))
 
@@ -228,7 +228,7 @@ class TurnReader:
     # -- tools
 
     def _tool_use(self, event: ToolUse, at: str) -> Iterator[StreamEvent]:
-        """Start a tool call. codex and others send calls without a message around them."""
+        """Start a tool call. codex and others send calls outside of messages."""
         parent = event.parent_tool_use_id
         self._calls[event.tool_use_id] = parent
         of_caller = event.name in self._callers
@@ -263,7 +263,7 @@ class TurnReader:
     # -- whole messages
 
     def _on(self, parent: str | None, message_id: str | None, at: str) -> Iterator[StreamEvent]:
-        """Continue this message, and finish another open one."""
+        """Continue this message, and finish another open message."""
         open_ = self._open.setdefault(parent, _OpenMessage(message_id))
         if open_.id is None and not open_.blocks:
             open_.id = message_id
@@ -285,7 +285,8 @@ class TurnReader:
     def _answer(self, waiting: Collection[str] = ()) -> None:
         """Put the results since the last message into a message of the user.
 
-        Calls without a result get one, because no API takes a history without. Calls that wait for the caller do not.
+        Calls without a result get a result, because every API requires results in a history. Calls waiting for the caller get no
+        result.
         """
         for call in self._messages[-1].tool_uses if self._messages else ():
             if call.id not in self._answered and call.id not in waiting:
@@ -349,9 +350,9 @@ class TurnReader:
         )
 
     def _unsaid(self, end: TurnCompleted) -> str:
-        """Return the CLI's answer that no message contains.
+        """Return the CLI's answer, if no message contains the answer.
 
-        A structured value comes by a tool, whose result would be the last message. No history may end with a result.
+        A structured value comes by a tool, and the tool's result would be the last message. No history may end with a result.
         """
         if end.structured is not None and not self._ends_with_text():
             return end.text or json.dumps(end.structured, ensure_ascii=False, separators=(",", ":"))
@@ -396,7 +397,7 @@ def _delta_of(kind: str, text: str, parent: str | None) -> StreamEvent:
 
 
 def _unshown(shown: dict[str, str], kind: str, text: str) -> str:
-    """Return the part of a whole block that was no delta. A block with other deltas counts as shown."""
+    """Return the part of a whole block that no delta has shown. A block with other deltas counts as shown."""
     before = shown.get(kind, "")
     if before.startswith(text):  # several streamed blocks wait for confirmation
         shown[kind] = before[len(text) :]
@@ -406,7 +407,7 @@ def _unshown(shown: dict[str, str], kind: str, text: str) -> str:
 
 
 def _said(block: SaidBlock) -> _Said | None:
-    """Return a block of the message, or None for a block without content (encrypted thinking, kinds of the CLI's own)."""
+    """Return a block of the message, or None for a block without content (encrypted thinking, kinds of the CLI)."""
     if block.kind == "text" and block.text:
         return TextBlock(text=block.text)
     if block.kind == "thinking" and block.text:
@@ -417,7 +418,7 @@ def _said(block: SaidBlock) -> _Said | None:
 
 
 def _content(event: ToolResult) -> str | tuple[TextBlock | ImageBlock, ...]:
-    """Return the text, or blocks if one of them is an image."""
+    """Return the text, or blocks if any block is an image."""
     blocks: list[TextBlock | ImageBlock] = []
     for block in event.blocks or ():
         if block.kind == "text" and block.text:

@@ -1,7 +1,7 @@
 """Budget of a session in dollars, tokens, turns, and seconds in turns. Pure.
 
-The ledger folds the amounts used from the journal, so a budget survives the daemon. Once a limit is reached, no turn
-begins, and a running turn is ended. A limit of turns ends no running turn.
+The ledger folds the used amounts from the journal, so a budget survives the daemon. Once a limit is reached, no turn
+begins, and the daemon ends a running turn. A limit of turns ends no running turn.
 """
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each field's at every start.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 Limit = Literal["usd", "tokens", "turns", "wall_s"]
 LIMITS: tuple[Limit, ...] = ("usd", "tokens", "turns", "wall_s")
 ENDING: tuple[Limit, ...] = ("usd", "tokens", "wall_s")
-"""The limits that end a turn in its middle."""
+"""Limits that end a running turn."""
 
-_USD_DIGITS = 9  # a sum of floats may miss its limit by less than that
+_USD_DIGITS = 9  # a sum of floats may miss its limit by a smaller amount
 
 
 class Budget(BaseModel):
-    """Limits of a session. None is no limit. `tokens` counts all input, cached input included, and all output."""
+    """Limits of a session. None is no limit. `tokens` counts all input, including cached input, and all output."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -38,7 +38,7 @@ class Budget(BaseModel):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Return the limits that are set."""
+        """Return the set limits."""
         return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
 
 
@@ -53,7 +53,7 @@ class Used(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """Limit that is reached."""
+    """Reached limit."""
 
     which: Limit
     limit: float
@@ -66,7 +66,7 @@ class Breach(NamedTuple):
 
 
 def limits_of(opened_with: Budget | None, set_since: Mapping[str, Any] | None) -> Budget | None:
-    """Return the budget in force, or None. The last one that was set replaces all earlier ones."""
+    """Return the budget in force, or None. The last set budget replaces all earlier budgets."""
     budget = opened_with if set_since is None else Budget.model_validate(set_since)
     return budget if budget is not None and budget.limits else None
 
@@ -86,7 +86,7 @@ def used_of(
 
 
 def breach_of(budget: Budget | None, used: Used, *, among: tuple[Limit, ...] = LIMITS) -> Breach | None:
-    """Return the first limit that is reached, or None. An unknown amount reaches no limit."""
+    """Return the first reached limit, or None. An unknown amount reaches no limit."""
     for name, limit in (budget.limits if budget is not None else {}).items():
         seen = getattr(used, name)
         if name in among and seen is not None and round(seen, _USD_DIGITS) >= limit:
@@ -95,13 +95,13 @@ def breach_of(budget: Budget | None, used: Used, *, among: tuple[Limit, ...] = L
 
 
 def error_of(breach: Breach, *, started: bool) -> TurnError:
-    """Return the error of a turn that was ended or not begun."""
+    """Return the error of a turn ended (`started`) or not begun because of the breach."""
     what = "the turn was ended" if started else "the turn was not begun"
     return TurnError(kind="budget", message=f"{what}: {breach.words}")
 
 
 def describe_budget(budget: Budget | None, used: Used) -> JsonObject | None:
-    """Return a budget as `session/get` shows it: `{limit, used, exhausted}`, or None."""
+    """Return a budget for `session/get`: `{limit, used, exhausted}`, or None."""
     if budget is None:
         return None
     rounded = used._replace(

@@ -1,6 +1,6 @@
-"""Ledger of a session: its journal, folded to the queue, the running turn, keys and totals.
+"""Ledger of a session: the journal, folded to the queue, the running turn, keys and totals.
 
-The daemon has no other state of turns. It changes the ledger only by journaling an event, and after a `kill -9` the
+The daemon has no other state of turns. The daemon changes the ledger only by journaling an event. After a `kill -9` the
 next daemon folds the same lines to the same ledger.
 """
 
@@ -29,12 +29,12 @@ from clisup.model.structs import JsonObject
 from clisup.model.usage import UNKNOWN_USAGE, Spending, Usage, whole_usd
 
 DEFAULT_KEYS = 1000
-KEPT_ANSWERS = 100  # resolved approvals that stay known
-KEPT_RESULTS = 100  # ended turns without a key that stay known
+KEPT_ANSWERS = 100  # kept resolved approvals
+KEPT_RESULTS = 100  # kept ended turns without a key
 
 
 class Position(Struct, array_like=True):
-    """Position up to which a spool is journaled: `end` of the last line, ordinal `k` of its last event."""
+    """Position of the last journaled event in a spool: `end` of the last line, ordinal `k` of the line's last event."""
 
     start: int = 0
     end: int = 0
@@ -42,7 +42,7 @@ class Position(Struct, array_like=True):
 
 
 class TurnRecord(Struct):
-    """Queued or running turn. `begin` is the place where its part of the spools begins.
+    """Queued or running turn. `begin` is the beginning of the turn's part of the spools.
 
     Between two turns, a live process has a turn without an id. `spending` is the usage reported before the turn's end,
     see `Ledger.spend`.
@@ -56,7 +56,7 @@ class TurnRecord(Struct):
     process_started: bool = False
     process_exited: bool = False
     live: bool = False
-    transcript_at: int | None = None  # size of the CLI's transcript at its start, if its run is older
+    transcript_at: int | None = None  # size of the CLI's transcript at the turn's start, if the run is older
     stderr_events: int = 0
     answered: bool = False
     began: str | None = None
@@ -73,7 +73,7 @@ class TurnRecord(Struct):
     position: dict[str, Position] = field(default_factory=dict)
 
     def has_journaled(self, spool: str, end: int, k: int = 0) -> bool:
-        """Tell whether the `k`-th event of the line that ends there is in the journal."""
+        """Tell whether the `k`-th event of the line with this `end` is in the journal."""
         at = self.position.get(spool)
         return at is not None and (end < at.end or (end == at.end and k <= at.k))
 
@@ -81,8 +81,8 @@ class TurnRecord(Struct):
 class Ledger(Struct):
     """Folded state of a session.
 
-    `queue[0]` is the next turn, `current` the running one, and `resting` a live process between two turns. `settings`
-    and `budget` are what clients have changed since the session was opened. `steers` are the steered prompts by id.
+    `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`
+    and `budget` are the clients' changes since the opening of the session. `steers` are the steered prompts by id.
     `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of unknown cost.
     """
 
@@ -150,12 +150,12 @@ class Ledger(Struct):
             self._forget_oldest_key()
 
     def spend(self, event: JsonObject) -> None:
-        """Fold an event of `SPENDING` of the running turn. `fold` ignores them: of an ended turn only the end counts."""
+        """Fold an event of `SPENDING` of the running turn. `fold` ignores such events: only the end of a turn counts."""
         if self.active_turn is not None:
             self.active_turn.spending.add(event, self.model)
 
     def pass_over(self, src: Source, *, answers: bool) -> None:
-        """Note that events up to the one at `src` are journaled. `answers`: some of them show an answer of the model."""
+        """Note that all events up to `src` are journaled. `answers`: some of the events show an answer of the model."""
         turn = self.current or self.resting
         if turn is not None and turn.run == src.run:
             turn.position[src.spool] = Position(src.start, src.end, src.k)
@@ -175,14 +175,14 @@ class Ledger(Struct):
         return [prompt_id for prompt_id, steer in self.steers.items() if not steer.get("over")]
 
     def end_steers(self, prompt_ids: Iterable[str]) -> None:
-        """Close these steers: a turn has taken them, or they were dropped."""
+        """Close these steers: a turn has taken the prompts, or the prompts were dropped."""
         for prompt_id in prompt_ids:
             if prompt_id in self.steers:
                 self.steers[prompt_id]["over"] = True
 
     @property
     def active_turn(self) -> TurnRecord | None:
-        """Return the turn that has the process: the running one, or the one without an id of a resting live process."""
+        """Return the turn with the process: the running turn, or the turn without an id of a resting live process."""
         return self.current or self.resting
 
     def turn(self, turn_id: str) -> TurnRecord | None:
@@ -210,7 +210,7 @@ class Ledger(Struct):
         return state
 
     def restore(self, state: JsonObject) -> None:
-        """Restore the state that `snapshot` returned. An empty mapping is a new session."""
+        """Restore the state from `snapshot`. An empty mapping is a new session."""
         for name in _PLAIN:
             if name in state:
                 setattr(self, name, state[name])
@@ -224,7 +224,7 @@ class Ledger(Struct):
 
 
 ANSWERS = frozenset({"message_start", "content_delta", "message", "tool_use", "turn_completed"})
-"""Types of events that show that the CLI took the prompt and the model has begun to answer."""
+"""Types of events that prove two facts: the CLI took the prompt, and the model has begun to answer."""
 
 _PLAIN = tuple(name for name in Ledger.__struct_fields__ if name not in ("current", "resting", "queue", "usage"))
 
@@ -239,7 +239,7 @@ def _remember_run(turn: TurnRecord, memo: TurnState) -> None:
     if "begin" in memo:
         turn.begin = memo["begin"]
         turn.position.clear()
-    if "pid" in memo:  # a turn that the CLI began, in the process of the turn before it
+    if "pid" in memo:  # the CLI began this turn, in the process of the turn before
         turn.pid, turn.process_started = memo["pid"], True
     turn.live = memo.get("live", turn.live)
     turn.background = memo.get("background", turn.background)
@@ -268,7 +268,7 @@ def _prompt_accepted(ledger: Ledger, event: JsonObject) -> None:
         return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
     ledger.queue.append(TurnRecord(turn_id, key=event.get("key")))
-    if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # it was sent, and no turn had begun it
+    if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # sent, but begun by no turn
         steer["turn"] = turn_id
     if event.get("key"):
         ledger.keys[event["key"]] = turn_id
@@ -286,7 +286,7 @@ def _steered(ledger: Ledger, turn_id: str, event: JsonObject) -> None:
 
 
 def _move_steers(ledger: Ledger, turn_id: str, event: JsonObject) -> None:
-    """Move a steered prompt to the turn that begins with it: the CLI could not merge it into the turn that it was meant for."""
+    """Move a steered prompt to the turn that begins with it: the CLI could not merge the prompt into the steered turn."""
     for prompt_id in event.get("prompt_ids") or ():
         if (steer := ledger.steers.get(prompt_id)) is not None:
             steer["turn"] = turn_id
@@ -395,7 +395,7 @@ def turn_duration(began: str | None, ended: str, paused_s: float) -> float:
     """Return the seconds between two times of the journal, without the suspends of the machine. At least 0."""
     try:
         gone = (datetime.fromisoformat(ended) - datetime.fromisoformat(began or ended)).total_seconds()
-    except (TypeError, ValueError):  # in a journal that somebody has edited
+    except (TypeError, ValueError):  # in an edited journal
         return 0.0
     return max(0.0, gone - paused_s)
 
@@ -431,4 +431,4 @@ _HANDLERS: dict[str, Callable[[Ledger, JsonObject], None]] = {
 }
 
 FOLDED = frozenset(_HANDLERS)
-"""Types of events whose fields the ledger reads. Of all others it keeps only the place."""
+"""Types of events whose fields the ledger reads. Of all other events, the ledger keeps only the place."""

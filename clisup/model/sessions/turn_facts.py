@@ -1,4 +1,4 @@
-"""Facts about one turn from a session's journal, for a recording of it. Pure."""
+"""Facts about a turn from a session's journal, for a recording of the turn. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from clisup.model.structs import JsonObject
 
 @dataclass(slots=True)
 class TurnFacts:
-    """Facts about one turn on its last run.
+    """Facts about a turn on its last run.
 
-    `begin` and `end` bound its part of the spools; without `end` it goes up to their ends. `marks` are the places in
-    stdout of the turn's events, with their times in the journal. `cost_total_usd` and `usage_total` are the CLI's
-    running totals before the turn.
+    `begin` and `end` bound the turn's part of the spools. Without `end` the part goes up to the ends of the spools.
+    `marks` are the places in stdout of the turn's events, with the times in the journal. `cost_total_usd` and
+    `usage_total` are the CLI's running totals before the turn.
     """
 
     id: str
@@ -42,7 +42,7 @@ class TurnFacts:
 
     @property
     def timing(self) -> list[tuple[int, float]]:
-        """Return pairs (offset in the turn's stdout, seconds since its beginning): the last offset of each moment."""
+        """Return pairs (offset in the turn's stdout, seconds since the beginning): the last offset of each moment."""
         pairs: list[tuple[int, float]] = []
         for end, ts in self.marks:
             at = (end - self.begin["out"], seconds_between(self.began, ts))
@@ -53,13 +53,13 @@ class TurnFacts:
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """Return the seconds between two times of the journal. A wall clock that was set back gives 0."""
+    """Return the seconds between two times of the journal, or 0 if the wall clock was set back."""
     gone = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
     return max(0.0, round(gone.total_seconds(), 6))
 
 
 class TurnBook:
-    """Fold of a journal that keeps the facts of one turn: the `wanted` one, else the last that ran and has ended."""
+    """Fold of a journal to the facts of a single turn: the `wanted` turn, else the last ended turn with a run."""
 
     def __init__(self, wanted: str | None = None) -> None:
         self._wanted = wanted

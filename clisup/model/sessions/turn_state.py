@@ -1,4 +1,4 @@
-"""Types of the state in a session's journal that no client sees: the memo beside an event, and parts of the ledger."""
+"""Types of private state in a session's journal, hidden from clients: memos beside events, and parts of the ledger."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class SpoolPlace(TypedDict):
 
 
 class SentMessage(NamedTuple):
-    """Message of the daemon to a CLI's stdin: its id, and the name of the file that keeps its text."""
+    """Message of the daemon to a CLI's stdin: the id of the message, and the name of the file with the text."""
 
     id: int
     file: str
 
 
 class TurnEnding(TypedDict, total=False):
-    """Decision to end a turn or a run. `asked` repeats the reason if the CLI was asked in its own protocol."""
+    """Decision to end a turn or a run. `asked` repeats the reason, if the daemon asked the CLI in the CLI's protocol."""
 
     reason: Required[str]
     asked: str
@@ -35,7 +35,7 @@ class TurnEnding(TypedDict, total=False):
 
 
 class ApprovalEntry(TypedDict):
-    """Approval that waits for a decision. `seq` is the seq of its request, and `at` the time."""
+    """Approval waiting for a decision. `seq` is the seq of the request, and `at` the time."""
 
     seq: int
     tool_name: str
@@ -51,7 +51,7 @@ class Resolution(TypedDict):
 
 
 class EndedTurn(TypedDict):
-    """Last turn of a session that has ended."""
+    """Last ended turn of a session."""
 
     turn_id: str
     outcome: str
@@ -68,7 +68,7 @@ class NewestEvent(TypedDict):
 
 
 class Steer(TypedDict, total=False):
-    """Prompt that was sent to a CLI at work. `over`: a turn has taken it, or it was dropped."""
+    """Prompt sent to a CLI at work. `over`: a turn has taken the prompt, or the prompt was dropped."""
 
     turn: Required[str]
     key: str | None
@@ -77,7 +77,7 @@ class Steer(TypedDict, total=False):
 
 
 class TurnState(TypedDict, total=False):
-    """Memo of a journal record: changes of the state that the event itself does not tell."""
+    """Memo of a journal record: changes of the state beyond the event's own fields."""
 
     # the run of the turn
     run: int
@@ -101,12 +101,12 @@ class TurnState(TypedDict, total=False):
 
 
 class Intent(TypedDict, total=False):
-    """Intent of a run (intent.json): what the daemon is about to start. It holds names of variables, never values."""
+    """Intent of a run (intent.json), written before the start. An intent holds names of variables, never values."""
 
     turn_id: str
     argv: list[str]
     env_names: list[str]
     cgroup: str | None
     transcript_at: int
-    native: tuple[str | None, bool]  # the native session id, and whether it is resumed
+    native: tuple[str | None, bool]  # the native session id, and whether the run resumes the session
     live: dict[str, str]  # the fingerprint of a live run

@@ -1,4 +1,4 @@
-"""Traces of turns in a journal, for comparison with a CLI's own transcript: a fork uses them to find where to cut.
+"""Traces of turns in a journal, for comparison with a CLI's own transcript. A fork uses the traces to find its cut.
 
 Pure.
 """
@@ -15,7 +15,7 @@ WATCHED = frozenset({"turn_started", "message", "turn_completed"})
 
 
 class RunMark(NamedTuple):
-    """Mark of a run from its intent: the turn that the run was started for, and the transcript's size before it."""
+    """Mark of a run from the intent: the turn that needed the run, and the transcript's size before the run."""
 
     run: int
     turn_id: str
@@ -23,10 +23,10 @@ class RunMark(NamedTuple):
 
 
 class TurnTrace(Struct):
-    """Trace of a started turn. `message_ids` are those of the main conversation, in order, as the CLI reported them.
+    """Trace of a started turn. `message_ids` are the main conversation's message ids, in the order of the CLI's report.
 
-    `prompt_bytes` and `prompt_preview` (redacted, cut) are of the prompt as the client sent it. The output of the
-    turn's run stands in the transcript from the byte `at` on and before the byte `until`; None if unknown.
+    `prompt_bytes` and `prompt_preview` (redacted, cut) describe the client's original prompt. The output of the turn's
+    run is in the transcript from the byte `at` up to before the byte `until`; None if unknown.
     """
 
     turn_id: str
@@ -59,9 +59,9 @@ class TurnTraces:
             turn.message_ids.append(str(event["message_id"]))
 
     def located(self, marks: Sequence[RunMark]) -> list[TurnTrace]:
-        """Return the traces with their places in the transcript.
+        """Return the traces with the places in the transcript.
 
-        A turn may have had more runs than its `turn_started` names.
+        A turn may have had more runs than the run of `turn_started`.
         """
         turns = list(self._turns.values())
         for turn in turns:
