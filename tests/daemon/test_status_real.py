@@ -222,7 +222,7 @@ def test_damage_and_a_newer_version_are_told_without_a_daemon_too(serve: Callabl
     (no_object.dir / "session.json").write_text('["canary-of-the-file"]')
     other = next((newer_journal.dir / "journal").iterdir())
     head, _, rest = other.read_bytes().partition(b"\n")
-    other.write_bytes(head.replace(b'"v":2,', b'"v":99,') + b"\n" + rest)
+    other.write_bytes(head.replace(b'"v":3,', b'"v":99,') + b"\n" + rest)
     told = run(daemon, "status", "--json")
     assert (told.returncode, told.stderr) == (3, "")
     status = valid(json.loads(told.stdout))
