@@ -1,13 +1,13 @@
 """Fair queue: the order of work if clients ask for more than the daemon can do at once. Pure.
 
 The daemon works in rounds. In each round trio runs every task that can run, so a client waits for the work of all other
-clients in that round. Therefore a round takes up only a limited amount of work (`FairQueue.quota`), by this rule: *the
+clients in that round. Therefore a round takes up only a limited amount of work (`FairQueue.quota`). The rule: *the
 client that asked for least lately goes first; clients over their share get equal parts of the rest*. A connection has
 a single piece of work in the queue at a time, and each piece costs units. The second half of the rule is start-time fair
 queueing, which for equal pieces is round-robin.
 
 The debt of an account is the amount of work that its connection has asked for. The debt shrinks by `rate` a second, but
-only while the connection rests: while the daemon waits for the client, not while the client waits for the daemon. A
+only while the connection rests. A connection rests while the daemon waits for the client, not the other way round. A
 flood without pauses never gets back below its share, and a client with occasional requests never leaves it. The idea
 comes from sparse flows in FQ-CoDel (RFC 8290, section 4.2), with a leaky bucket to detect flows.
 """

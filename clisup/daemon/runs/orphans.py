@@ -51,7 +51,7 @@ class Orphans:
         """Send SIGKILL to the orphans of killed keepers and their descendants, and return `{pid, comm}` of each.
 
         An orphan has the mark of a keeper's CLI (`is_marked`), unlike the daemon's own children. A process that `orphans = "keep"`
-        released also has the mark and is spared: its environment names the run, and the run's exit record shows the release. A
+        released also has the mark and is spared. Its environment names the run, and the run's exit record shows the release. A
         process without a run name is spared while any backend keeps orphans. Returns after `KILL_LIMIT_S` at the latest.
         """
         killed: dict[int, str] = {}

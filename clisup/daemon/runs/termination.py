@@ -66,8 +66,8 @@ class Termination:
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
         """End the turn or run. A second call only shortens the first. A second polite call changes nothing.
 
-        If the CLI's protocol has a request to end a turn, the daemon sends the request first, in place of SIGINT and with the
-        time of SIGINT. The rest of the ladder follows if the CLI does not obey.
+        If the CLI's protocol has a request to end a turn, the daemon sends the request first. The request replaces SIGINT
+        and gets the time of SIGINT. The rest of the ladder follows if the CLI does not obey.
         """
         if self._sink.turn.ending is None and not self._keeper.ending:
             message = self._interrupt_message() if is_polite(ladder) else None

@@ -1,7 +1,7 @@
 """Other processes of a CLI: processes with an open session, and possible holders of a lock. No signals are sent.
 
-Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded, and only
-facts that /proc confirms count: a live process of this user and PID namespace, with the start time in the file.
+Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded. Only facts
+that /proc confirms count: a live process of this user and PID namespace, with the start time in the file.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ def parse_list(list_name: str, kind: RuleKind, text: str, *, origin: str = "") -
     """Parse one list. `origin` is the file's path for messages.
 
     A line is one of these: `PATTERN | reason | source`; `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only);
-    `@include LIST`; `@nothing` in a list without rules on purpose; an empty line; a comment with a leading `#`.
-    The comment `# checked: SOURCE, YYYY-MM-DD` records the last check of the list.
+    `@include LIST`; `@nothing` in a list that is meant to hold no rule; an empty line; a comment.
+    A comment begins with `#`. The comment `# checked: SOURCE, YYYY-MM-DD` records the last check of the list.
 
     Raises `ConfigurationError` with file and line for any other line. A file without a rule and without `@nothing` is
     an error too, because the file may be damaged.

@@ -1,8 +1,8 @@
 """Eraser of secrets and machine names, for sharing a CLI's output. The structure of its frames does not change. Pure.
 
 The eraser searches the decoded text of each string literal, so that escapes hide no secret. The eraser also searches
-across the literals of one stream of deltas: literals at the same path in successive lines, even with other streams in
-between.
+across the literals of one stream of deltas. Such literals are at the same path in successive lines, even with other
+streams in between.
 """
 
 from __future__ import annotations
