@@ -44,10 +44,10 @@ _MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
 class ApprovalRule(BaseModel):
     """Rule for approvals.
 
-    `tool` is a pattern of the tool's name, `path` and `command` are patterns of the tool's input; all must match. `*` is
-    any text and `?` a character; nothing else is special. In a path `*` does not cross a slash, and `**` between two
+    `tool` is a pattern of the tool's name, `path` and `command` are patterns of its input; all must match. `*` is any
+    text and `?` one character; nothing else is special. In a path `*` does not cross a slash, and `**` between two
     slashes does. A pattern without a leading slash is below the session's directory. With `shell`, an `allow` for a
-    command also holds for a command with shell syntax. `approval_resolved` shows `name` for the rule.
+    command holds although the command has shell syntax in it. `approval_resolved` shows `name` for the rule.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
