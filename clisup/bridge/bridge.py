@@ -1,15 +1,15 @@
-"""MCP bridge: to a CLI an MCP server on stdio, to the daemon a client that asks for calls of the session's tools.
+"""MCP bridge: an MCP server on stdio for a CLI, and a client of the daemon for calls of the session's tools.
 
     CLISUP_BRIDGE_SOCKET=/run/.../clisup.sock CLISUP_BRIDGE_TOKEN=... python -I -S bridge.py
 
-The bridge is one file with the standard library alone, because a CLI starts one with each of its processes. Both variables
-come from the session's MCP configuration. The token names the session, and only serves for `bridge/hello` and `bridge/call`.
+The bridge is one file with the standard library alone, because each CLI process starts a bridge. Both variables come
+from the session's MCP configuration. The token names the session, and only serves `bridge/hello` and `bridge/call`.
 
-Each call gets an id here. If the daemon is restarted or killed meanwhile, the bridge connects again and asks for the same
-call, so that a client that knows the id runs nothing twice. After `PATIENCE_S` without a daemon the model gets an error.
+The bridge gives each call an id. After a restart or kill of the daemon, the bridge connects again and repeats the open
+calls. A client that knows the id runs nothing twice. After `PATIENCE_S` without a daemon the model gets an error.
 
-Source: modelcontextprotocol.io, revisions 2024-11-05 to 2025-11-25 (stdio transport, lifecycle, tools). Newer clients ask
-`server/discover` first and go on with `initialize` if that is unknown (claude 2.1.329, python-sdk 2.3).
+Source: modelcontextprotocol.io, revisions 2024-11-05 to 2025-11-25 (stdio transport, lifecycle, tools). Newer clients send
+`server/discover` first, and `initialize` if the first method is unknown (claude 2.1.329, python-sdk 2.3).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from typing import Any
 JsonObject = dict[str, Any]
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 PATIENCE_S = 120.0
-"""Time to wait for a daemon that is gone. A restart takes a second, more on a busy machine."""
+"""Seconds to wait for a lost daemon. A restart takes a second, more on a busy machine."""
 
 RETRY_S = 0.1
 RETRY_LIMIT_S = 2.0
 MAX_LINE = 64 * 1024 * 1024
-"""Limit of one message of the CLI. The bridge exits at a longer one."""
+"""Limit of one message of the CLI in bytes. The bridge exits at a longer message."""
 
 MAX_CALLS = 63
-"""Limit of open calls, until the daemon says its own.
+"""Limit of open calls, until the daemon gives its own limit.
 
-The bridge answers more with an error: the daemon does not read a connection with too many requests, and a cancellation
-has to be read.
+Beyond the limit the bridge answers with an error. The daemon does not read a connection with too many requests, and
+could then not read a cancellation.
 """
 
 MAX_DEPTH = 199
-"""Limit of nesting in a call. The daemon takes 200 levels in a frame, and the frame itself is one."""
+"""Limit of nesting in a call. The daemon accepts 200 levels in a frame, and the frame is one level."""
 
 _CHUNK = 64 * 1024
 _NO_METHOD, _NO_PARAMS, _NO_JSON, _INTERNAL = -32601, -32602, -32700, -32603
@@ -55,14 +55,14 @@ class _Closed(Exception):
 
 
 class _LineBuffer:
-    """Splits bytes into lines. The parts of a long line are joined once, at its end."""
+    """Splitter of bytes into lines. The parts of a long line are joined once, at its end."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self.held = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are whole now, without their ends."""
+        """Return the lines that are complete now, without line ends."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._parts, lines[0]])
@@ -74,7 +74,7 @@ class _LineBuffer:
 
 
 class _ToolRequest:
-    """One call of the CLI: the id of its request there, and the params for the daemon."""
+    """Call of the CLI: the id of the MCP request, and the params for the daemon."""
 
     def __init__(self, mcp_id: Any, params: JsonObject) -> None:
         self.mcp_id = mcp_id
@@ -82,7 +82,7 @@ class _ToolRequest:
 
 
 class DaemonConnection:
-    """Connection to the daemon, made when it is needed, and again when it is lost."""
+    """Connection to the daemon. The bridge connects on demand, and again after a loss."""
 
     def __init__(self, path: str, token: str, bridge: Bridge) -> None:
         self._path, self._token, self._bridge = path, token, bridge
@@ -103,7 +103,7 @@ class DaemonConnection:
         return select.POLLIN | (select.POLLOUT if self._out else 0)
 
     def connect(self, now: float) -> None:
-        """Connect if it is time to. After `PATIENCE_S` of trying the bridge's calls fail."""
+        """Connect, if it is time. After `PATIENCE_S` without success all calls fail."""
         if self.socket is not None or now < self._try_at:
             return
         self._lost_at = now if self._lost_at is None else self._lost_at
@@ -134,7 +134,7 @@ class DaemonConnection:
         self._retry_later(now, reason)
 
     def back_off(self, reason: str) -> None:
-        """Close the connection to a daemon that has too much to do, and leave it alone for a moment."""
+        """Close the connection to an overloaded daemon, and wait before the next try."""
         self._pause = RETRY_LIMIT_S
         self.disconnect(reason)
 
@@ -146,7 +146,7 @@ class DaemonConnection:
             self._bridge.fail_all(reason)
 
     def request(self, method: str, params: JsonObject) -> int:
-        """Send a request, while `ready`. Return its id."""
+        """Send a request and return its id. Call this only while `ready`."""
         self._last_id += 1
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
         return self._last_id
@@ -171,7 +171,7 @@ class DaemonConnection:
             self.disconnect(error.strerror or "writing failed")
 
     def read(self) -> None:
-        """Read what has arrived, and handle each frame."""
+        """Read the arrived bytes, and handle each frame."""
         if self.socket is None:
             return
         try:
@@ -212,7 +212,7 @@ class Bridge:
         self.daemon = DaemonConnection(path, token, self)
         self._write = write
         self._tools: list[JsonObject] | None = None
-        self._lists: list[Any] = []  # ids of requests for the tools that wait for the daemon
+        self._lists: list[Any] = []  # ids of tools/list requests that wait for the daemon
         self._calls: dict[str, _ToolRequest] = {}
         self._requests: dict[int, str] = {}  # id of the request to the daemon -> call_id
         self._max_frame, self._max_calls = 16 * 1024 * 1024, MAX_CALLS
@@ -299,7 +299,7 @@ class Bridge:
             self._requests[self.daemon.request("bridge/call", call.params)] = call.params["call_id"]
 
     def on_hello(self, result: JsonObject) -> None:
-        """Go on with what waited for the daemon; open calls keep their ids."""
+        """Continue the requests that waited for the daemon. Open calls keep their ids."""
         self._tools = [_tool(tool) for tool in result["tools"]]
         self._max_frame, self._max_calls = result["max_frame_bytes"], result["max_calls"]
         lists, self._lists = self._lists, []
@@ -325,7 +325,7 @@ class Bridge:
             self._send_result(call.mcp_id, answer)
 
     def fail_all(self, reason: str) -> None:
-        """Answer all open requests with an error: there is no daemon, or it does not know this bridge."""
+        """Answer all open requests with an error: no daemon answers, or the daemon does not know this bridge."""
         calls, self._calls = self._calls, {}
         lists, self._lists = self._lists, []
         self._requests.clear()
@@ -337,7 +337,7 @@ class Bridge:
     # -- messages to the CLI -----------------------------------------------------------------------------------------
 
     def _fail(self, call: _ToolRequest, text: str) -> None:
-        """Send an error that the model can read. Each CLI shows an error of the protocol in its own way."""
+        """Send an error for the model to read. CLIs differ in how they show an error of the protocol."""
         self._send_result(call.mcp_id, {"content": [{"type": "text", "text": text}], "isError": True})
 
     def _send_result(self, id_: Any, result: JsonObject) -> None:
@@ -356,8 +356,8 @@ def _introduction(asked: Any) -> JsonObject:
 def _tool(tool: JsonObject) -> JsonObject:
     """Return a tool in MCP's form.
 
-    `readOnlyHint`: the program that opened the session offers its own tools on purpose. Without the hint claude 2.1.329
-    runs them one after the other, and in plan mode not at all.
+    `readOnlyHint`: the program that opened the session offers these tools on purpose. Without the hint, claude 2.1.329
+    runs the tools one after the other, and runs no tool in plan mode.
     """
     return {
         "name": tool["name"],
@@ -380,7 +380,7 @@ def _block(block: JsonObject) -> JsonObject:
 
 
 def _encoding_fault(params: Any) -> str | None:
-    """Return why the daemon would refuse these params as JSON, without being able to name their call; None if it would not."""
+    """Return the reason why the daemon would refuse these params as JSON without naming the call. None for valid params."""
     level = [params]
     for _ in range(MAX_DEPTH):
         level = [inner for node in level for inner in (node.values() if isinstance(node, dict) else node)]

@@ -1,4 +1,4 @@
-"""Start of a keeper: `python -I -S clisup/keeper/__main__.py`, or of the zygote that forks keepers, with the word `fork`.
+"""Start of a keeper: `python -I -S clisup/keeper/__main__.py`. The argument `fork` starts the zygote, which forks keepers.
 
 With `-I -S` the interpreter reads no site-packages, so this file adds the directory of its own package, after the
 standard library.

@@ -1,4 +1,4 @@
-"""Start of the CLI: the fork, the steps up to its exec, and the proof that it has the right environment."""
+"""Start of the CLI: the fork, the steps up to the exec, and a check of the CLI's environment."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ATTEST_S = 0.05  # the kernel closes our pipe a moment before it publishes the n
 
 
 class SpawnFailed(Exception):
-    """The CLI was never executed. `record` says at which stage and why."""
+    """The CLI was not executed. `record` has the stage and the reason."""
 
     def __init__(self, stage: str, number: int, message: str) -> None:
         self.record: dict[str, Any] = {"stage": stage, "errno": number, "message": message}
 
 
 def spawn(spec: RunSpec, stdio: tuple[int, int, int]) -> int:
-    """Start the CLI with these descriptors; return its pid after its exec. Raises `SpawnFailed`, then nothing runs."""
+    """Start the CLI with these descriptors, and return its pid after the exec. If it raises `SpawnFailed`, nothing runs."""
     argv0 = spec.argv[0].decode(errors="backslashreplace")
     _check_executable(argv0)
     report, reported = os.pipe2(os.O_CLOEXEC)
@@ -55,11 +55,11 @@ def spawn(spec: RunSpec, stdio: tuple[int, int, int]) -> int:
 
 
 def _check_executable(path: str) -> None:
-    """Raise `SpawnFailed` for a program whose exec would clear PDEATHSIG: it could outlive a killed keeper."""
+    """Raise `SpawnFailed` for a program whose exec would clear PDEATHSIG. Such a CLI could outlive a killed keeper."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return  # exec reports it better
+        return  # exec reports the error better
     if mode & 0o6000:
         raise SpawnFailed("check", errno.EPERM, f"cannot run {path}: it is set-uid or set-gid")
     try:
@@ -70,7 +70,7 @@ def _check_executable(path: str) -> None:
 
 
 class _Child:
-    """The process between fork and exec. Each step sets `stage` first, so that a failure names it."""
+    """Process between fork and exec. Each step sets `stage` first, so that a failure names the step."""
 
     def __init__(self, spec: RunSpec, stdio: tuple[int, int, int], report: int) -> None:
         self.spec, self.stdio, self.report = spec, stdio, report
@@ -79,13 +79,13 @@ class _Child:
         self.stage = "setup"
 
     def fork(self) -> int:
-        """Fork, into the cgroup where the kernel can. Return the child's pid, and 0 in the child. Raises `OSError`."""
+        """Fork, into the cgroup if the kernel can. Return the child's pid, or 0 in the child. Raises `OSError`."""
         if self.spec.cgroup:
             try:
                 self.born_in_cgroup = True
                 return fork_into(self.spec.cgroup)
             except OSError:
-                self.born_in_cgroup = False  # the child moves itself, or reports why it cannot
+                self.born_in_cgroup = False  # the child moves itself, or reports the failure
         return os.fork()
 
     def run(self) -> NoReturn:
@@ -130,7 +130,7 @@ class _Child:
         """Set the out-of-memory score (only upwards), the cgroup, the umask and the directory."""
         self.stage = "oom_score_adj"
         if self.spec.oom_score_adj > int(read_file("/proc/self/oom_score_adj")):
-            prctl(PR_SET_DUMPABLE, 1)  # root owns the /proc files of an undumpable process; the exec would do it anyway
+            prctl(PR_SET_DUMPABLE, 1)  # root owns the /proc files of an undumpable process; the exec sets this anyway
             write_file("/proc/self/oom_score_adj", str(self.spec.oom_score_adj))
         self.stage = "cgroup"
         if self.spec.cgroup and not self.born_in_cgroup:
@@ -141,7 +141,7 @@ class _Child:
 
 
 def _wait_for_exec(pid: int, report: int, argv0: str) -> None:
-    """Wait for EOF of the close-on-exec pipe. Reaps the child and raises `SpawnFailed` if it reports a failure instead."""
+    """Wait for EOF of the close-on-exec pipe. If the child reports a failure, reap the child and raise `SpawnFailed`."""
     poller = select.poll()
     poller.register(report, select.POLLIN)
     late = not poller.poll(EXEC_LIMIT_S * 1000)
@@ -156,7 +156,7 @@ def _wait_for_exec(pid: int, report: int, argv0: str) -> None:
 
 
 def has_environment(pid: int, env: dict[bytes, bytes]) -> bool | None:
-    """Tell whether the kernel shows exactly this environment. Return None if the process ended or cannot be read."""
+    """Tell whether the kernel shows exactly this environment. Return None after the process's end, or without access."""
     expected = sorted(name + b"=" + value for name, value in env.items())
     end = time.monotonic() + ATTEST_S
     while True:

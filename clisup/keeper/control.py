@@ -13,18 +13,18 @@ from clisup.keeper.spec import parse_object
 from clisup.keeper.system import BLOCK, came_from
 
 LINE_MAX = 80 * 1024 * 1024  # a line carries a stdin message
-OUTGOING_MAX = 1024 * 1024  # a daemon that does not read is disconnected, and may come again
+OUTGOING_MAX = 1024 * 1024  # the keeper disconnects a daemon that does not read; the daemon may connect again
 WINDOW_MAX = 64  # limit of unacknowledged `grew` pushes, whatever the daemon requests
 
 
 class ControlConnection:
-    """One connection of newline-delimited JSON. Neither direction is ever waited for."""
+    """Connection of newline-delimited JSON. No method waits for the peer."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
         self._sock = sock
         self.greeted = False
         self.closed_at = time.monotonic()  # the start of the lease, once the connection is closed
-        self._hung_up = False  # the peer reads no more; messages it sent before are still to be read
+        self._hung_up = False  # the peer reads no more, but its earlier messages are still to be read
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
@@ -42,7 +42,7 @@ class ControlConnection:
         return self._sock.fileno() if self._sock is not None else -1
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the whole messages that arrived. Closes itself at EOF. Raises `ValueError` for invalid ones."""
+        """Return the whole messages that arrived. Close the connection at EOF. Raises `ValueError` for an invalid message."""
         if self._sock is None:
             return []
         try:
@@ -65,13 +65,13 @@ class ControlConnection:
         return [parse_object(line) for line in lines]
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, or the part of it that the peer takes now; `flush` sends the rest."""
+        """Send a message, as far as the peer takes bytes now. `flush` sends the rest."""
         if self._sock is not None and not self._hung_up:
             self._outgoing += json.dumps(message).encode() + b"\n"
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits. Closes the connection if the peer lets more than `OUTGOING_MAX` wait."""
+        """Send the waiting bytes. Close the connection if more than `OUTGOING_MAX` bytes still wait."""
         if self._sock is None:
             return
         try:
@@ -94,7 +94,7 @@ class ControlConnection:
 
 
 class ControlSocket:
-    """The listening socket, the daemon's connection, and the pushes to it."""
+    """Listening socket, with the daemon's connection and the pushes to the daemon."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -107,7 +107,7 @@ class ControlSocket:
         return self._listener.fileno()
 
     def accept(self, run_pids: tuple[int, ...]) -> None:
-        """Accept a daemon. It replaces the one before: at most one daemon gets answers."""
+        """Accept a daemon. The new connection replaces the previous one: at most one daemon gets answers."""
         try:
             sock, _ = self._listener.accept()
         except OSError:
@@ -120,13 +120,13 @@ class ControlSocket:
         self.connection = ControlConnection(sock)
 
     def greet(self, window: Any, sizes: tuple[int, int]) -> None:
-        """Begin to push. A daemon older than `window` has one push outstanding."""
+        """Begin to push. A daemon from before `window` has one outstanding push."""
         self.window = min(max(window, 1), WINDOW_MAX) if type(window) is int else 1
         self.connection.greeted = True
         self._unseen, self._reported = 0, sizes
 
     def push(self, message: dict[str, Any]) -> None:
-        """Send a message that the daemon did not ask for, once it said hello."""
+        """Send an unrequested message, if the daemon said hello."""
         if self.connection.greeted:
             self.connection.send(message)
 
@@ -136,13 +136,13 @@ class ControlSocket:
         self.report_growth(sizes)
 
     def report_growth(self, sizes: tuple[int, int]) -> None:
-        """Push the sizes of the spools, up to a window ahead of the daemon's `seen`, which makes up for omitted ones."""
+        """Push the sizes of the spools, up to a window ahead of the daemon's `seen`. `seen` makes up for omitted pushes."""
         if self.connection.greeted and self._unseen < self.window and sizes != self._reported:
             self._unseen, self._reported = self._unseen + 1, sizes
             self.connection.send({"push": "grew", "out": sizes[0], "err": sizes[1]})
 
 
 def _may_connect(sock: socket.socket, run_pids: tuple[int, ...]) -> bool:
-    """Allow our own user and root, but no process of the run: a model's tool could feed or end its own CLI."""
+    """Allow this user and root, but no process of the run: a tool of the model could feed or end the CLI."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid in (0, os.getuid()) and not came_from(pid, run_pids)

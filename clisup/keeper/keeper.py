@@ -1,4 +1,4 @@
-"""State of one run and its course: running -> draining -> waiting -> flushing -> over."""
+"""State of one run and its phases: running -> draining -> waiting -> flushing -> over."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ Steps = list[tuple[str, float]]
 
 
 class EndLadder:
-    """Order to end the CLI: signals, each with its grace, then SIGKILL for the whole tree."""
+    """Order to end the CLI: signals, each with a grace, then SIGKILL for the whole tree."""
 
     def __init__(self) -> None:
         self.due: float | None = None
-        """Time of the next step; None without an order."""
+        """Time of the next step, or None without an order."""
         self.sent: Steps = []
         self._steps: deque[tuple[str, float]] = deque()
 
     def order(self, steps: Steps, now: float) -> None:
-        """Begin. A further order goes on to the next step now and can only shorten the rest (no steps: SIGKILL at once)."""
+        """Begin. A further order moves to the next step now and can only shorten the rest (no steps: SIGKILL at once)."""
         if self.due is None or len(steps) < len(self._steps):
             self._steps = deque(steps)
         self.due = now
 
     def take(self, now: float) -> str | None:
-        """Return the signal that is due, if any, and set the time of the next."""
+        """Return the due signal, or None, and set the time of the next signal."""
         if self.due is None or now < self.due:
             return None
         name, grace = self._steps.popleft() if self._steps else ("KILL", 0.0)
@@ -52,7 +52,7 @@ class EndLadder:
 
 
 class Keeper:
-    """One run, from its start record to its exit record."""
+    """Keeper of one run, from the start record to the exit record."""
 
     control: ControlSocket
     outputs: Outputs
@@ -77,7 +77,7 @@ class Keeper:
     # -- start
 
     def prepare(self) -> None:
-        """Prepare everything that can fail without a CLI, then write the mark that one may have run. Raises `OSError`."""
+        """Prepare everything that can fail without a CLI, then write the mark of a possible CLI. Raises `OSError`."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.control = ControlSocket(self.run.listen())
         append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -100,7 +100,7 @@ class Keeper:
         self.run.write("start.json", {**self._identity, "stage": stage, **more})
 
     def start(self) -> dict[str, Any]:
-        """Start the CLI and write its first input. Return the line for the daemon. Raises `SpawnFailed`."""
+        """Start the CLI and queue the first input. Return the line for the daemon. Raises `SpawnFailed`."""
         stdin, feed = os.pipe2(os.O_CLOEXEC)
         self.outputs.err.source, stderr = os.pipe2(os.O_CLOEXEC)
         self.outputs.out.source, stdout = self._stdout_ends()
@@ -142,7 +142,7 @@ class Keeper:
         return self.ladder.due is not None or self.phase != RUNNING
 
     def deadlines(self) -> list[float]:
-        """Return the times at which `check` has something to do. An idle keeper has none and never wakes."""
+        """Return the times at which `check` has work. An idle keeper has no deadline and never wakes."""
         due = [] if self.phase == OVER else self.outputs.deadlines()
         if self.phase == FLUSHING and self._record_at:
             due.append(self._record_at)
@@ -155,7 +155,7 @@ class Keeper:
         return due
 
     def check(self, now: float) -> None:
-        """Handle the deadlines that have passed."""
+        """Handle the due deadlines."""
         if self.phase == OVER:
             return
         self.outputs.check(now)
@@ -177,13 +177,13 @@ class Keeper:
     def _alone_until(self, limit_s: float) -> float | None:
         """Return the end of a limit that counts from the daemon's departure.
 
-        While a daemon is connected, its own limits apply: they know of a full disk and of the CLI's background work.
+        While a daemon is connected, the daemon's own limits apply. The daemon knows about a full disk and about the CLI's background work.
         """
         connection = self.control.connection
         return None if connection.open or not limit_s else connection.closed_at + limit_s
 
     def _home_look_at(self) -> float | None:
-        """Return when to look whether the run directory exists: at the daemon's departure, then now and then."""
+        """Return the time of the next check of the run directory: at the daemon's departure, then every `HOME_LOOK_S`."""
         connection = self.control.connection
         if connection.open:
             return None
@@ -205,14 +205,14 @@ class Keeper:
             self.end("lease", self.term_ladder())
         elif look is not None and now >= look:
             self._home_seen_at = now
-            if self.run.removed:  # no daemon can find this run any more: its lease is over
+            if self.run.removed:  # no daemon can find this run any more, so the lease is over
                 self.end("lease", self.term_ladder())
 
     def term_ladder(self) -> Steps:
         return [("TERM", self.spec.term_grace_s)]
 
     def end(self, reason: str, steps: Steps) -> None:
-        """Order the end of the run. After the CLI's exit this ends the grace of its orphans."""
+        """Order the end of the run. After the CLI's exit, end the grace of the orphans."""
         now = time.monotonic()
         if self.phase in (DRAINING, WAITING):
             self.phase_until, self.spec.orphan_grace_s = now, 0.0
@@ -224,7 +224,7 @@ class Keeper:
         self._climb(now)
 
     def _climb(self, now: float) -> None:
-        """Send the signal of the ladder that is due."""
+        """Send the due signal of the ladder."""
         if not self.cli_runs or (name := self.ladder.take(now)) is None:
             return
         self.ladder.sent.append((name, now - self._started))
@@ -236,7 +236,7 @@ class Keeper:
             self._main_ended(time.monotonic())
 
     def _main_ended(self, now: float) -> None:
-        """Go on to draining: the CLI is gone, or cannot be killed. Its exit code goes to disk before anything else."""
+        """Enter draining: the CLI is gone, or cannot be killed. The exit code goes to disk first."""
         self._exited, self.ladder.due = now, None
         for number in self.stdin.abandon():
             self.control.connection.send({"nack": number, "error": "exited"})
@@ -249,7 +249,7 @@ class Keeper:
         self._check_draining(now)
 
     def _check_draining(self, now: float) -> None:
-        """Wait for the end of output, which an orphan may delay. Grace is for a CLI that exited by itself."""
+        """Wait for the end of output, which an orphan may delay. Only orphans of a CLI that exited by itself get a grace."""
         if not self.outputs.at_end and now < self.phase_until and not self.tree.childless:
             return
         patient = self.spec.orphans == "grace" and self._reason == "exit"
@@ -257,7 +257,7 @@ class Keeper:
         self._check_waiting(now)
 
     def _check_waiting(self, now: float) -> None:
-        """Wait for the CLI's orphans, then kill them or keep them, as the spec says."""
+        """Wait for the CLI's orphans, then kill or keep the orphans, as the spec says."""
         if not self.tree.childless and now < self.phase_until:
             return
         if not self.tree.childless and self.spec.orphans == "keep" and self._reason == "exit":
@@ -280,7 +280,7 @@ class Keeper:
             self._fault, self._record_at = f"OSError {error.errno}", now + RETRY_S
 
     def set_orphan_grace(self, grace_s: float) -> None:
-        """Change the time that orphans of an exited CLI get."""
+        """Change the grace of an exited CLI's orphans."""
         self.spec.orphan_grace_s = grace_s
         if self.phase == WAITING and self.spec.orphans == "grace":
             self.phase_until = self._exited + grace_s
@@ -293,7 +293,7 @@ class Keeper:
         record = self._exit_record(blocked)
         self.run.commit(self._exit_fd, "exit.json", record)
         if isinstance(self.outputs.out, OutputFile) and not blocked:
-            self.run.unlink("out.raw")  # its bytes are in the spool
+            self.run.unlink("out.raw")  # the spool has all bytes of this file
         self.record = record
         self.phase, self.phase_until = OVER, time.monotonic() + LINGER_S
         self.control.push({"push": "exited", "exit": record})
@@ -308,7 +308,7 @@ class Keeper:
         }  # fmt: skip
 
     def record_failed_spawn(self, failure: SpawnFailed) -> None:
-        """Write the record of a CLI that never ran."""
+        """Write the record of a CLI that was not executed."""
         self._reason, self._spawn_failed = "spawn_failed", failure.record
         self._exited = time.monotonic()
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Event loop of a keeper: one poll over the pipes, the control socket and the signals, and the daemon's operations."""
+"""Event loop of a keeper: one poll over pipes, control socket and signals, and the daemon's operations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Handler = Callable[[], None]
 
 
 class KeeperLoop:
-    """Runs a keeper from its CLI's start to the end. It imports nothing: the installation may be upgraded meanwhile."""
+    """Loop of a keeper, from the CLI's start to the end. It imports nothing: the installation may be upgraded meanwhile."""
 
     def __init__(self, keeper: Keeper) -> None:
-        """Catch signals: each writes a byte into a pipe that is polled. Raises `OSError`."""
+        """Catch signals: each signal writes a byte into a polled pipe. Raises `OSError`."""
         self._keeper = keeper
         self._terminated = False
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -34,7 +34,7 @@ class KeeperLoop:
         signal.signal(signal.SIGTERM, self._on_terminate)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # undo what the parent blocked
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the parent may have blocked signals
         self._operations: dict[str, Callable[[ControlConnection, dict[str, Any]], None]] = {
             "hello": self._hello, "stdin": self._stdin, "eof": self._stdin, "signal": self._signal, "end": self._end,
             "orphans": self._orphans, "survivors": self._survivors, "seen": self._seen,
@@ -49,14 +49,14 @@ class KeeperLoop:
                 poller.register(fd, events)
             for fd, _ in poller.poll(self._timeout_ms()):
                 handlers[fd][1]()
-            # Deadlines come after events: a keeper that was stopped first reads what arrived meanwhile.
+            # Deadlines come after events, so that a stopped keeper first reads the events that arrived meanwhile.
             if self._terminated:
                 self._terminated = False
                 keeper.end("operator", keeper.term_ladder())
             keeper.check(time.monotonic())
 
     def _handlers(self) -> dict[int, tuple[int, Handler]]:
-        """Return what to wait for: events and handler of each descriptor."""
+        """Return the events and the handler of each descriptor to poll."""
         keeper, connection = self._keeper, self._keeper.control.connection
         wanted: dict[int, tuple[int, Handler]] = {
             self._woken: (select.POLLIN, self._on_signal),
@@ -72,9 +72,9 @@ class KeeperLoop:
         return wanted
 
     def _timeout_ms(self) -> float | None:
-        """Return the time to the next deadline, or None if there is none.
+        """Return the time to the next deadline, or None without a deadline.
 
-        poll cuts to whole milliseconds: one is added, or the loop would spin through the last one.
+        poll cuts the time to whole milliseconds. Without the added millisecond the loop would spin through the last one.
         """
         deadlines = self._keeper.deadlines()
         if not deadlines:
@@ -117,7 +117,7 @@ class KeeperLoop:
         try:
             for message in connection.read():
                 self._handle(connection, message)
-        except ValueError:  # an invalid message, or text that is no UTF-8: only this connection ends
+        except ValueError:  # an invalid message, or text outside UTF-8: only this connection ends
             connection.close()
 
     def _handle(self, connection: ControlConnection, message: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class KeeperLoop:
             connection.send({"push": "exited", "exit": keeper.record})
 
     def _stdin(self, connection: ControlConnection, message: dict[str, Any]) -> None:
-        """Take stdin text or its end. An id that was written gets its ack again, and none is written twice."""
+        """Take stdin text or its end. A written id gets its ack again, and no id is written twice."""
         stdin, number = self._keeper.stdin, field_of(message, "id", int)
         text = None if message["op"] == "eof" else field_of(message, "data", str)
         if number < 1:

@@ -1,12 +1,13 @@
 """Life of a keeper process, from its launch spec on stdin to its exit status.
 
-The keeper promises: each byte that the CLI writes is in `out.spool` or `err.spool` once and in order; `exit.json` tells
-how the CLI ended; no process of the CLI's tree is left unless the spec says so; the CLI dies if the keeper is killed.
+The keeper promises four things. Each byte of the CLI's output is in `out.spool` or `err.spool` once and in order.
+`exit.json` tells how the CLI ended. No process of the CLI's tree is left unless the spec says so. The CLI dies if the
+keeper is killed.
 
 Exit status: 0 the run is over and recorded (a failed spawn too), 75 the run belongs or belonged to another keeper,
 65 the spec is invalid, 74 the run directory cannot be written. One JSON line on stdout says `ready` or the `error`.
 
-The process has one thread: PDEATHSIG belongs to the thread that forked, and only such a process may fork safely.
+The process has one thread. PDEATHSIG belongs to the thread that forked, and only a process with one thread forks safely.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from clisup.keeper.system import (
 from clisup.keeper.zygote import fork_keepers
 
 SPEC_MAX = 80 * 1024 * 1024  # the spec carries the first prompt
-# Soft limits at the start of a CLI, each cut to the hard one. 1024 files is what a login shell gives and what select()
-# takes; node, bun and Go raise it by themselves. Core files would hold secrets. The rest undoes what a parent set.
+# Soft limits at the start of a CLI, each cut to the hard limit. 1024 files is the limit of a login shell and of select();
+# node, bun and Go raise it by themselves. Core files would hold secrets. The rest removes the limits of a parent.
 SOFT_LIMITS = (
     (resource.RLIMIT_CORE, 0),
     (resource.RLIMIT_NOFILE, 1024),
@@ -48,7 +49,7 @@ SOFT_LIMITS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Be a keeper, or with the argument `fork` the zygote: each process that it forks is a keeper. Return the exit status."""
+    """Run a keeper, or with the argument `fork` the zygote, whose forks are keepers. Return the exit status."""
     if arguments == ["fork"] and not fork_keepers():
         return 0
     reset_process()
@@ -65,11 +66,11 @@ def main(arguments: list[str]) -> int:
 
 
 def reset_process() -> None:
-    """Undo what the parent left: descriptors, limits (the CLI inherits them), umask, session."""
+    """Reset the state from the parent: descriptors, limits (the CLI inherits the limits), umask, session."""
     close_descriptors(3)
     with suppress(OSError):
         set_process_name("clisup-keeper")
-        prctl(PR_SET_DUMPABLE, 0)  # a tool of the same user must not trace the process that writes its record
+        prctl(PR_SET_DUMPABLE, 0)  # a tool of the same user must not trace the keeper, which writes the record
     for which, wanted in SOFT_LIMITS:
         hard = resource.getrlimit(which)[1]
         soft = hard if wanted == UNLIMITED else wanted if hard == UNLIMITED else min(hard, wanted)
@@ -91,7 +92,7 @@ def read_spec() -> RunSpec:
 
 
 def keep(spec: RunSpec, run: RunDirectory) -> None:
-    """Keep one run from its start record to its exit record. After any error the tree is killed and a record is tried."""
+    """Keep one run from the start record to the exit record. After any error kill the tree and try to write a record."""
     keeper = Keeper(spec, run)
     try:
         loop = KeeperLoop(keeper)
@@ -108,7 +109,7 @@ def keep(spec: RunSpec, run: RunDirectory) -> None:
         keeper.record_failed_spawn(failure)
         record = failure.record
         answer({"error": record["message"], "kind": "spawn_failed", "errno": record["errno"], "stage": record["stage"]})
-    except Exception as error:  # a bug of ours, or a resource that ran out: the run must still get its record
+    except Exception as error:  # a bug of the keeper, or an exhausted resource: the run must still get its record
         fault = f"{type(error).__name__} in {_place_of(error)}"
         keeper.record_fault(fault)
         answer({"error": f"cannot go on: {fault}", "kind": "keeper_fault"})  # goes nowhere once `ready` was sent
@@ -116,7 +117,7 @@ def keep(spec: RunSpec, run: RunDirectory) -> None:
 
 
 def _place_of(error: Exception) -> str:
-    """Return the file and line of an error, and none of its values."""
+    """Return the file and line of an error, without any value."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -124,7 +125,7 @@ def _place_of(error: Exception) -> str:
 
 
 def answer(line: dict[str, Any]) -> None:
-    """Write the one line to stdout, then close it; the daemon may be dead already. Descriptor 1 stays taken."""
+    """Write the only line to stdout, then close stdout. The daemon may be dead already. Descriptor 1 stays taken."""
     with suppress(OSError):
         write_all(1, json.dumps(line).encode() + b"\n")
     os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 1)

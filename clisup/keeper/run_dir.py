@@ -1,4 +1,4 @@
-"""Directory of a run as its keeper uses it: the lock, the records and the control socket."""
+"""Run directory of a keeper: the lock, the records and the control socket."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from clisup.keeper.system import allocate, write_all
 
-RESERVED = 32 * 1024  # of disk, so that the exit record fits on a full one
+RESERVED = 32 * 1024  # bytes on disk, so that the exit record fits on a full disk
 
 
 class StartRefused(Exception):
-    """The keeper exits before it forks. `status` is its exit status, `answer` its line on stdout."""
+    """The keeper exits before the fork. `status` is the exit status, `answer` the line on stdout."""
 
     def __init__(self, status: int, **answer: Any) -> None:
         self.status, self.answer = status, answer
 
 
 class RunDirectory:
-    """One open directory. All paths are relative to its descriptor, so that nobody can swap the directory."""
+    """Open run directory. All paths are relative to the descriptor, so that no process can swap the directory."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -38,18 +38,18 @@ class RunDirectory:
         return os.fstat(self.fd).st_nlink == 0
 
     def open(self, name: str, flags: int) -> int:
-        """Open a file of the directory; return its descriptor."""
+        """Open a file of the directory, and return the descriptor."""
         return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
 
     def unlink(self, name: str) -> None:
-        """Remove a file if it exists."""
+        """Remove a file, if the file exists."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.fd)
 
     def lock(self) -> None:
-        """Take the run. Raises `StartRefused` if another keeper has or had it.
+        """Take the run. Raises `StartRefused` if another keeper has or had the run.
 
-        The descriptor is never closed and the file never opened again: closing either would drop the lock.
+        The descriptor stays open, and no other code opens the file: to close any descriptor of the file drops the lock.
         """
         lock = self.open("keeper.lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -58,7 +58,7 @@ class RunDirectory:
             raise StartRefused(75, error="locked") from None
         if self._size("exit.json"):
             raise StartRefused(75, error="exited")
-        if self._size("start.json"):  # its keeper was killed and the CLI may have run: another run needs another number
+        if self._size("start.json"):  # a keeper was killed and the CLI may have run: another run needs another number
             raise StartRefused(75, error="started")
 
     def _size(self, name: str) -> int:
@@ -68,7 +68,7 @@ class RunDirectory:
             return 0
 
     def write(self, name: str, record: dict[str, Any]) -> None:
-        """Replace a file as a whole and sync it."""
+        """Replace a whole file and sync it."""
         fd = self.open(_draft_of(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self.commit(fd, name, record)
 
@@ -79,7 +79,7 @@ class RunDirectory:
         return fd
 
     def commit(self, fd: int, name: str, record: dict[str, Any]) -> None:
-        """Write a record over the draft `fd`, and give the draft its name."""
+        """Write a record over the draft `fd`, and rename the draft to `name`."""
         data = json.dumps(record).encode() + b"\n"
         os.lseek(fd, 0, 0)
         write_all(fd, data)
@@ -102,5 +102,5 @@ class RunDirectory:
 
 
 def _draft_of(name: str) -> str:
-    """Return the name of a file while it is written. The pid tells `clisup gc` when the writer is gone."""
+    """Return the draft name of a file. With the pid, `clisup gc` can tell whether the writer is gone."""
     return f"{name}.{os.getpid()}.tmp"

@@ -1,4 +1,4 @@
-"""Messages that a keeper gets: the launch spec on its stdin, and the checks of single fields."""
+"""Messages to a keeper: the launch spec on stdin, and the checks of single fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 class InvalidMessage(ValueError):
-    """The daemon sent something that is not in the protocol. The message names keys, never values."""
+    """The daemon sent a message outside the protocol. The text names keys, never values."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RunSpec:
     stdin: bytes | None
     stdin_eof: bool
     stdout_mode: str
-    """pipe, or file for a CLI that loses unread pipe data when it exits."""
+    """`pipe`, or `file` for a CLI that loses unread pipe data at its exit."""
     spool_bytes: int
     stderr_bytes: int
     wall_s: float
@@ -40,14 +40,14 @@ class RunSpec:
     term_grace_s: float
     int_grace_s: float
     orphans: str
-    """grace, kill or keep: the treatment of processes that the CLI leaves behind."""
+    """`grace`, `kill` or `keep`: the treatment of processes that the CLI leaves behind."""
     orphan_grace_s: float
     oom_score_adj: int
     cgroup: str | None
     umask: int
 
     def forget_secrets(self) -> None:
-        """Drop what only the start needs, so that no memory dump of the keeper has it."""
+        """Drop the fields that only the start needs, so that no memory dump of the keeper has secrets."""
         self.argv, self.env, self.stdin = [], {}, None
 
 
@@ -111,7 +111,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Parse one JSON object. Raises `ValueError` for anything else, however deeply it is nested."""
+    """Parse one JSON object. Raises `ValueError` for any other data, at any depth of nesting."""
     try:
         value = _DECODER.decode(data.decode())
     except RecursionError:
@@ -124,7 +124,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def field_of(message: dict[str, Any], key: str, kind: type) -> Any:
-    """Return the value if it is exactly of this type (True is no int). Raises `InvalidMessage`."""
+    """Return the value if its type is exactly `kind` (True is no int). Raises `InvalidMessage`."""
     value = message.get(key)
     if type(value) is not kind:
         raise InvalidMessage(f"{key} is missing or no {kind.__name__}")

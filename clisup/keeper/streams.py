@@ -1,4 +1,4 @@
-"""Pipes of the CLI: its output on the way to the spools, and its stdin."""
+"""Pipes of the CLI: the output on the way to the spools, and stdin."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections import deque
 from clisup.keeper.control import ControlSocket
 from clisup.keeper.system import BLOCK
 
-REST_BLOCKS = 64  # after the CLI's end: a pipe holds 1 MiB at most, more comes from an orphan that is kept
-TAIL_MAX = 1024 * 1024  # of stderr: it is in memory until the end
+REST_BLOCKS = 64  # after the CLI's end: a pipe holds 1 MiB at most, more comes from a kept orphan
+TAIL_MAX = 1024 * 1024  # of stderr: the tail is in memory until the end
 COPY_S = 0.05  # between two looks at the CLI's stdout file
 COPY_BLOCKS = 16  # in one look, so that a flood into the file does not starve the control socket
 RETRY_S = 0.25  # between two tries on a full disk
-QUEUE_MAX = 64 * 1024 * 1024  # stdin text that waits for a CLI that does not read
+QUEUE_MAX = 64 * 1024 * 1024  # stdin text for a CLI that does not read
 
 
 class OutputStream:
-    """One output pipe of the CLI and its spool.
+    """Output pipe of the CLI, with its spool.
 
-    Bytes that a full disk refuses wait in `pending`, and the pipe is not read meanwhile.
+    `pending` holds bytes that a full disk refuses. Meanwhile the keeper does not read the pipe.
     """
 
     def __init__(self, name: str, spool: int, quota: int) -> None:
         self.name, self.spool, self.quota = name, spool, quota
-        self.source = -1  # the descriptor that is read; -1 at its end
+        self.source = -1  # the descriptor to read; -1 at the end of the output
         self.size = os.fstat(spool).st_size
         self.pending = b""
         self.error = 0  # errno of the last write, while bytes are pending
@@ -34,7 +34,7 @@ class OutputStream:
         self.finished = False
 
     def pump(self) -> int:
-        """Move one block to the spool. Return its size: 0 if there is nothing to read now."""
+        """Move one block to the spool. Return its size, or 0 if the pipe has nothing to read now."""
         if self.source < 0 or self.pending:
             return 0
         try:
@@ -51,7 +51,7 @@ class OutputStream:
         return data
 
     def _store(self, data: bytes) -> None:
-        """Write within the quota and drop the rest: a CLI over its quota must still be able to write, until it is ended."""
+        """Write within the quota and drop the rest. A CLI over its quota must still be able to write until its end."""
         room = max(0, self.quota - self.size) if self.quota else len(data)
         self._drop(data[room:])
         self.pending = data[:room]
@@ -73,13 +73,13 @@ class OutputStream:
             self.pending = self.pending[written:]
 
     def drain(self) -> None:
-        """Read the rest that the pipe of a dead CLI holds."""
+        """Read the rest in the pipe of a dead CLI."""
         for _ in range(REST_BLOCKS):
             if not self.pump():
                 return
 
     def finish(self) -> None:
-        """Write what belongs at the end of the spool, once. Called until nothing is pending."""
+        """Write the end of the spool, once. Called until no bytes are pending."""
 
     def close(self) -> None:
         """Close the pipe."""
@@ -89,7 +89,7 @@ class OutputStream:
 
 
 class LimitedStderr(OutputStream):
-    """stderr under a quota: its head goes to the spool, its tail stays in memory until the end, the middle is dropped."""
+    """stderr under a quota: the head goes to the spool, the tail stays in memory until the end, the middle is dropped."""
 
     def __init__(self, name: str, spool: int, limit: int) -> None:
         self.tail_max = min(limit // 2, TAIL_MAX)
@@ -113,28 +113,28 @@ class LimitedStderr(OutputStream):
 
 
 class OutputFile(OutputStream):
-    """stdout of a CLI that loses unread pipe data when it exits: the CLI writes to a file, the keeper copies from it."""
+    """stdout of a CLI that loses unread pipe data at its exit. The CLI writes to a file, and the keeper copies the file."""
 
     shrunk = False
     _offset = 0
 
     def _read(self) -> bytes:
         if os.fstat(self.source).st_size < self._offset:
-            # A tool's `> /dev/stdout` cut the file. The bytes that are gone were copied, and new ones start at 0.
+            # A tool's `> /dev/stdout` cut the file. The removed bytes were copied before, and new bytes start at 0.
             self.shrunk, self._offset = True, 0
         data = os.pread(self.source, BLOCK, self._offset)
         self._offset += len(data)
         return data
 
     def drain(self) -> None:
-        """Copy up to the file's present end: an orphan that is kept may write for ever."""
+        """Copy up to the file's present end, because a kept orphan may write forever."""
         end = os.fstat(self.source).st_size if self.source >= 0 else 0
         while self._offset < end and self.pump():
             pass
 
 
 class Outputs:
-    """stdout and stderr together: reports their growth and a full disk to the daemon, and tries a full disk again."""
+    """stdout and stderr. Reports growth and a full disk to the daemon, and retries after a full disk."""
 
     def __init__(self, out: OutputStream, err: OutputStream, control: ControlSocket) -> None:
         self.out, self.err = out, err
@@ -176,7 +176,7 @@ class Outputs:
         return due
 
     def check(self, now: float) -> None:
-        """Handle the deadlines that have passed."""
+        """Handle the due deadlines."""
         if self._retry_at is not None and now >= self._retry_at:
             self._retry()
         if self._copies() and now >= self._copy_at:
@@ -205,7 +205,7 @@ class Outputs:
         self._control.report_growth(self.sizes)
 
     def report(self) -> None:
-        """Report growth and a disk that began to refuse bytes."""
+        """Report growth, and a disk that began to refuse bytes."""
         for stream in (self.out, self.err):
             if stream.error and self._retry_at is None:
                 self._retry_at = time.monotonic() + RETRY_S
@@ -213,7 +213,7 @@ class Outputs:
         self._control.report_growth(self.sizes)
 
     def drain(self) -> None:
-        """Read the rest that the pipes of a dead CLI hold."""
+        """Read the rest in the pipes of a dead CLI."""
         for stream in (self.out, self.err):
             stream.drain()
         self.report()
@@ -239,7 +239,7 @@ class StdinQueue:
         self.fd = fd
         self.last_taken = self.last_written = 0
         self.error: str | None = None
-        self._queue: deque[tuple[int | None, bytes | None]] = deque()  # id and text; text None is the end of stdin
+        self._queue: deque[tuple[int | None, bytes | None]] = deque()  # id and text; None for the end of stdin
         self._left = memoryview(b"")  # of the first message: cut without copies
         self._queued = 0  # bytes
         self._first_refused = 0  # the first id without room: later ids must not overtake it
@@ -249,7 +249,7 @@ class StdinQueue:
         return self.fd >= 0 and bool(self._queue)
 
     def add(self, number: int | None, data: bytes | None) -> str | None:
-        """Queue a message. Return why not, or None: `write` then returns the id once all of it is written."""
+        """Queue a message. Return the reason of a refusal, or None: `write` then returns the id of the whole written message."""
         if self.fd < 0:
             return self.error or "closed"
         if self._queue and self._queue[-1][1] is None:
@@ -266,7 +266,7 @@ class StdinQueue:
         return None
 
     def write(self) -> list[int]:
-        """Write as much as the pipe takes. Return the ids written whole; set `error` if the CLI closed its stdin."""
+        """Write as much as the pipe takes. Return the ids of whole messages. Set `error` if the CLI closed stdin."""
         done: list[int] = []
         while self._queue:
             number, data = self._queue[0]
@@ -292,7 +292,7 @@ class StdinQueue:
         self._left = memoryview((self._queue[0][1] or b"") if self._queue else b"")
 
     def abandon(self) -> list[int]:
-        """Close the pipe. Return the ids that will never be written whole."""
+        """Close the pipe. Return the ids of messages that stay incomplete."""
         lost = [number for number, _ in self._queue if number is not None]
         self._queue.clear()
         self._left, self._queued = memoryview(b""), 0

@@ -1,4 +1,4 @@
-"""System calls without a function in Python 3.11, small files of /proc, and one process as /proc shows it."""
+"""System calls that Python 3.11 lacks, small files of /proc, and processes as /proc shows them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CLONE_INTO_CGROUP = 1 << 33
 ANCESTORS_MAX = 1000  # of a peer: no daemon is nested deeper
 
 UNLIMITED = resource.RLIM_INFINITY
-# A CLI starts with this hard limit slightly lowered. Every process that it starts inherits the limit, and none can raise
-# it without CAP_SYS_RESOURCE. The limit only affects processes with real-time scheduling, after 146,000 years.
+# A CLI starts with this hard limit slightly lowered. Every process below the CLI inherits the limit, and no process can
+# raise it without CAP_SYS_RESOURCE. The limit only affects processes with real-time scheduling, after 146,000 years.
 MARK = resource.RLIMIT_RTTIME
 MARKED = 1 << 62
 OWN_LIMIT = resource.getrlimit(MARK)[1]  # read before any CLI runs, because a tool of the same user may lower ours
@@ -37,7 +37,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def set_process_name(name: str) -> None:
-    """Set the name that `ps -o comm` and `pgrep` show."""
+    """Set the process name for `ps -o comm` and `pgrep`."""
     text = ctypes.create_string_buffer(name.encode())
     prctl(PR_SET_NAME, ctypes.addressof(text))
 
@@ -45,8 +45,8 @@ def set_process_name(name: str) -> None:
 def fork_into(cgroup: str) -> int:
     """Fork, with the child born in a cgroup. Raises `OSError` if the kernel is older than 5.7 or a seccomp filter refuses.
 
-    Moving a process by cgroup.procs takes the kernel 5 ms or more instead. The fork bypasses Python's own: the child
-    has one thread and goes straight to its exec.
+    Moving a process by cgroup.procs takes the kernel 5 ms or more. This fork bypasses Python's `os.fork`: the child has
+    one thread and goes straight to the exec.
     """
     directory = os.open(cgroup, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -61,7 +61,7 @@ def fork_into(cgroup: str) -> int:
 
 
 def allocate(fd: int, size: int) -> None:
-    """Reserve disk space for the first `size` bytes of a file. A write alone reserves none before it is synced."""
+    """Reserve disk space for the first `size` bytes of a file. A write reserves no space before the sync."""
     if _libc.fallocate(fd, 0, 0, size) != 0:
         if (number := ctypes.get_errno()) != errno.EOPNOTSUPP:
             raise OSError(number, "fallocate")
@@ -105,7 +105,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 class ProcessStat:
-    """One process as /proc showed it. The pair of pid and start time names a process uniquely; a pid alone is reused."""
+    """Process as /proc showed it. The pair of pid and start time names a process uniquely; the kernel reuses pids."""
 
     def __init__(self, pid: int, data: bytes) -> None:
         head, _, tail = data.rpartition(b")")  # a command name may hold ") "
@@ -120,12 +120,12 @@ class ProcessStat:
         return self.state not in "ZX"
 
     def listed(self) -> dict[str, Any]:
-        """Return the entry for the exit record. The command line stays out of it, because it may hold secrets."""
+        """Return the entry for the exit record, without the command line, which may hold secrets."""
         return {"pid": self.pid, "start_time": self.start, "comm": self.comm, "state": self.state}
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """Return the process, or None if it is gone."""
+    """Return the process, or None after its end."""
     try:
         return ProcessStat(pid, read_file(f"/proc/{pid}/stat"))
     except (OSError, IndexError, ValueError):
@@ -133,7 +133,7 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 
 def _hidden_stat(pid: int, ppid: int) -> ProcessStat | None:
-    """Describe a living child that /proc hides: with hidepid= an undumpable process is hidden. Return None if it ended."""
+    """Describe a living child that /proc hides, as hidepid= hides an undumpable process. Return None after its end."""
     try:
         os.kill(pid, 0)
         return ProcessStat(pid, b"(?) ? %d %d" % (ppid, os.getpgid(pid)) + b" 0" * 17)
@@ -173,7 +173,7 @@ def descendants(root: int) -> list[ProcessStat]:
         try:
             children = _children_of(pid) if table is None else table.get(pid, [])
         except OSError:
-            continue  # it ended: its children belong to the subreaper now, and the caller looks again
+            continue  # the process ended: the subreaper has its children now, and the caller looks again
         stats = [stat for child in children if (stat := read_stat(child) or _hidden_stat(child, pid)) is not None]
         found += stats
         queue += [stat.pid for stat in stats]
@@ -183,8 +183,8 @@ def descendants(root: int) -> list[ProcessStat]:
 def send_signal(stat: ProcessStat, number: int) -> None:
     """Signal exactly the process that `stat` describes.
 
-    The pidfd pins the process, then the start time proves that it is the same one. For a hidden process its parent's
-    list of children proves that.
+    The pidfd pins the process, then the start time proves the identity. For a hidden process the parent's list of children
+    proves the identity.
     """
     try:
         fd = os.pidfd_open(stat.pid)
@@ -196,7 +196,7 @@ def send_signal(stat: ProcessStat, number: int) -> None:
         if same and (stat.start or stat.pid in _children_of(stat.ppid)):
             signal.pidfd_send_signal(fd, number)
     except OSError:
-        pass  # it or its parent has ended: the next pass finds an orphan below another parent
+        pass  # the process or its parent has ended: the next pass finds an orphan below another parent
     finally:
         os.close(fd)
 
@@ -205,14 +205,14 @@ def send_signal(stat: ProcessStat, number: int) -> None:
 
 
 def lower_mark() -> None:
-    """Lower the limit of this process that tells keepers and daemons that a CLI started it."""
+    """Lower the limit RLIMIT_RTTIME, which marks the processes that a CLI started, for keepers and daemons."""
     soft, hard = resource.getrlimit(MARK)
     limit = MARKED if hard == UNLIMITED else max(0, hard - 1)
     resource.setrlimit(MARK, (limit if soft == UNLIMITED else min(soft, limit), limit))
 
 
 def came_from(pid: int, roots: tuple[int, ...]) -> bool:
-    """Tell whether `pid` is one of `roots` or may have been started by one.
+    """Tell whether `pid` is in `roots`, or may come from a process in `roots`.
 
     clisup/host/sockets.py has the same rule.
     """
@@ -225,12 +225,12 @@ def came_from(pid: int, roots: tuple[int, ...]) -> bool:
         stat = read_stat(pid)
         if stat is None:
             return _suspect_unseen(pid, marked)
-        pid = stat.ppid or 1  # without a parent here it came from outside of this pid namespace
+        pid = stat.ppid or 1  # a process without a parent here came from outside of this pid namespace
     return True
 
 
 def _suspect_unseen(pid: int, marked: bool | None) -> bool:
-    """Judge a process that /proc hides. With hidepid= that may be the daemon, which is undumpable and has no mark."""
+    """Judge a process that /proc hides. With hidepid= the process may be the daemon, undumpable and without a mark."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -241,7 +241,7 @@ def _suspect_unseen(pid: int, marked: bool | None) -> bool:
 
 
 def _is_marked(pid: int) -> bool | None:
-    """Tell whether a keeper started this process or one of its ancestors. Return None if the kernel does not tell."""
+    """Tell whether a keeper started this process or an ancestor. Return None if the kernel does not tell."""
     try:
         limit = resource.prlimit(pid, MARK)[1]
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes of a run: the CLI, its descendants and its cgroup. Signals them, kills them, reaps them."""
+"""Processes of a run: the CLI, its descendants and its cgroup. Sends signals, kills and reaps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from clisup.keeper.system import ProcessStat, descendants, read_file, read_stat, send_signal, write_file
 
-KILL_LIMIT_S = 2.0  # then processes that are left are reported
-LISTED_MAX = 24  # processes in one list of the exit record: three lists fit into its reserved space
+KILL_LIMIT_S = 2.0  # after this time the keeper reports the remaining processes
+LISTED_MAX = 24  # processes in one list of the exit record: three lists fit into the reserved space
 SIGNALS = {
     name: int(getattr(signal, "SIG" + name))
     for name in ("INT", "TERM", "KILL", "HUP", "QUIT", "USR1", "USR2", "STOP", "CONT")
@@ -20,15 +20,15 @@ SIGNALS = {
 
 
 class ProcessTree:
-    """The CLI and its descendants. The keeper is their subreaper: processes that lose a parent become its children."""
+    """Tree of the CLI and its descendants. The keeper is the subreaper: a process without a parent becomes the keeper's child."""
 
     def __init__(self, cgroup: str | None) -> None:
         self.cgroup = cgroup
         self.keeper, self.main = os.getpid(), -1
-        self.status: int | None = None  # of the CLI, as wait4 returned it
+        self.status: int | None = None  # status of the CLI, as wait4 returned it
         self.usage: resource.struct_rusage | None = None
         self.childless = False
-        """No descendant is left: an orphan would have become a child of the keeper."""
+        """True if no descendant is left. An orphan would be a child of the keeper."""
         self._lists: dict[str, dict[tuple[int, int], dict[str, Any]]] = {"survivors": {}, "left": {}, "kept": {}}
 
     def living(self) -> list[ProcessStat]:
@@ -36,7 +36,7 @@ class ProcessTree:
         return [stat for stat in descendants(self.keeper) if stat.alive]
 
     def reap(self) -> None:
-        """Reap all children that ended, born or adopted."""
+        """Reap all ended children, born or adopted."""
         while not self.childless:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -49,7 +49,7 @@ class ProcessTree:
                 self.status, self.usage = status, usage
 
     def exit_status(self) -> dict[str, int | None]:
-        """Return the CLI's exit code or its signal; exit code 137 and SIGKILL differ here."""
+        """Return the CLI's exit code or its signal. Exit code 137 and SIGKILL differ here."""
         if self.status is None:
             return {"exit_code": None, "signal": None}
         signaled = os.WIFSIGNALED(self.status)
@@ -59,7 +59,7 @@ class ProcessTree:
         }
 
     def signal(self, number: int, *, whole: bool) -> None:
-        """Signal the CLI, and with `whole` its descendants. Until it is reaped, the CLI's pid cannot be another process."""
+        """Signal the CLI, and with `whole` its descendants. The kernel reuses the CLI's pid only after the reap."""
         if self.status is None and self.main > 0:  # kill(-1) would signal every process of the user
             with suppress(OSError):
                 os.kill(self.main, number)
@@ -70,7 +70,7 @@ class ProcessTree:
     def kill(self) -> None:
         """Kill until no descendant is left, or `KILL_LIMIT_S` has passed.
 
-        The loop runs here at once: only that catches a process that forks as fast as it is killed.
+        The loop blocks the keeper, because only a tight loop catches a process that forks as fast as the keeper kills.
         """
         end = time.monotonic() + KILL_LIMIT_S
         cgroup = self._kill_cgroup()
@@ -93,8 +93,8 @@ class ProcessTree:
     def _kill_each(self, alive: list[ProcessStat]) -> None:
         """Kill each process and each process group.
 
-        A group of a descendant holds descendants only, because its session began below the keeper. The keeper's own
-        group is the one exception.
+        A descendant's group holds descendants only, because its session began below the keeper. The only exception is the
+        keeper's own group.
         """
         for group in {stat.pgrp for stat in alive} - {0, 1, os.getpgrp()}:
             with suppress(OSError):
@@ -103,7 +103,7 @@ class ProcessTree:
             send_signal(stat, signal.SIGKILL)
 
     def _kill_cgroup(self) -> str | None:
-        """Kill the cgroup. Return its path, or None if there is none, it refuses, or it holds the keeper itself."""
+        """Kill the cgroup and return its path. Return None without a cgroup, after a refusal, or if the keeper is in the cgroup."""
         if not self.cgroup:
             return None
         try:
@@ -118,7 +118,7 @@ class ProcessTree:
     def _note_members(self, cgroup: str) -> None:
         """Note the processes that `cgroup.kill` will kill.
 
-        They are frozen first: a tree that forks faster than we read could keep us reading. A frozen process still dies.
+        The cgroup is frozen first, because a tree may fork faster than the keeper reads. A frozen process still dies.
         """
         with suppress(OSError):
             write_file(cgroup + "/cgroup.freeze", "1")
@@ -128,7 +128,7 @@ class ProcessTree:
         self._note_doomed([stat for stat in known if stat.alive])
 
     def _note_doomed(self, stats: list[ProcessStat]) -> None:
-        """Note survivors: all processes but a CLI that still runs, because survivors are what the CLI left."""
+        """Note survivors: all processes except a running CLI, because survivors are processes that the CLI left."""
         self.note("survivors", [stat for stat in stats if stat.pid != self.main or self.status is not None])
 
     def note(self, name: str, stats: list[ProcessStat]) -> None:
@@ -137,7 +137,7 @@ class ProcessTree:
             self._lists[name].setdefault((stat.pid, stat.start), stat.listed())
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of the exit record about processes and their resources."""
+        """Return the exit record's fields about processes and resources."""
         usage = self.usage
         return {
             **{name: list(found.values())[:LISTED_MAX] for name, found in self._lists.items()},

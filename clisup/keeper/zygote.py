@@ -1,4 +1,4 @@
-"""Keeper zygote: a process that has the keeper's code loaded and forks keepers."""
+"""Keeper zygote: a process with the keeper's code loaded, which forks keepers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from clisup.keeper.system import PR_SET_DUMPABLE, prctl, set_process_name
 
 
 def fork_keepers() -> bool:
-    """Fork a keeper for each packet on stdin, until its other end is closed. Return True in each keeper, then False.
+    """Fork a keeper for each packet on stdin, until the other end is closed. Return True in each keeper, then False.
 
     A packet carries the keeper's stdin and stdout. The answer is the keeper's pid, or minus the errno of a failed fork.
-    The zygote's first packet says that it is up. It reads no spec: no keeper can see what another was told.
+    The zygote's first packet reports the start. The zygote reads no spec, so no keeper sees the spec of another keeper.
     """
     set_process_name("clisup-zygote")
-    prctl(PR_SET_DUMPABLE, 0)  # a process that traces us could read the specs of all keepers to come
+    prctl(PR_SET_DUMPABLE, 0)  # a tracer of the zygote could read the specs of all later keepers
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
     link = socket.socket(fileno=0)
     try:
@@ -40,13 +40,13 @@ def fork_keepers() -> bool:
 
 
 def _receive_pipes(link: socket.socket) -> list[int]:
-    """Return the two descriptors of the next packet; an empty list at the end, or for any other packet."""
+    """Return the two descriptors of the next packet, or an empty list at the end and for any other packet."""
     _, fds, _, _ = socket.recv_fds(link, 1, 2)
     return fds if len(fds) == 2 else []
 
 
 def _become_keeper(fds: list[int]) -> None:
-    """Be like a keeper that was started by itself; `reset_process` does the rest."""
+    """Turn this process into a keeper as if started alone. `reset_process` does the rest."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -5,9 +5,9 @@ matching deny rule of the session or of the backend always wins, so that no othe
 first matching rule wins, and the session's rules come before the backend's. Without a matching rule a person is asked.
 
 An `allow` must be certain; a `deny` or an `ask` need only be likely. For `allow`, a command may hold no shell syntax,
-and every path of the request must match, both by name and after its links are resolved. For `deny` and `ask`, one
-matching piece of the command or one matching path is enough. Rules read text: they do not know what a program does with
-its arguments.
+and every path of the request must match, both by name and with resolved links. For `deny` and `ask`, a single matching
+piece of the command or a single matching path is enough. Rules read text, and do not know what a program does with its
+arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PATH_KEYS = (
 )  # fmt: skip
 _LIST_KEYS = ("paths", "file_paths", "locations", "changes", "edits")
 _MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
-"""Members of an input that ask for more rights. A rule for a command does not allow them."""
+"""Members of an input that ask for more rights. No rule for a command allows such members."""
 
 
 class ApprovalRule(BaseModel):
@@ -73,7 +73,7 @@ class ApprovalRule(BaseModel):
 
 
 class ToolQuestion(NamedTuple):
-    """Request as the rules see it. `real` are its paths with links resolved, empty if no caller resolved them.
+    """Request for the rules. `real` are its paths with resolved links, empty if no caller resolved links.
 
     `cwd` is the session's directory, where relative paths begin.
     """
@@ -86,9 +86,9 @@ class ToolQuestion(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Decision of the rules, and the rule that made it.
+    """Decision of the rules, and the deciding rule.
 
-    `rule` is the rule's name, or its place (`session 1`, `backend 3`). It is None if no rule matched.
+    `rule` is the rule's name, or its place (`session 1`, `backend 3`), or None if no rule matched.
     """
 
     decision: Decision
@@ -126,9 +126,9 @@ def _matches(rule: ApprovalRule, asked: ToolQuestion) -> bool:
 
 
 def commands_of(arguments: Mapping[str, Any]) -> list[str]:
-    """Return each text in a tool's input that may be its command line. A list of words is joined into a line.
+    """Return each text in a tool's input that may be a command line. A list of words is joined into a line.
 
-    The result covers all known members, because each tool chooses the member it reads. Each command stands in the
+    The result covers all known members, because each tool chooses its own member. Each command stands in the
     result alone and with the words of the argument members. Raises ValueError if a member is not a command.
     """
     commands = [_line(key, arguments[key]) for key in _COMMAND_KEYS if arguments.get(key) is not None]
@@ -152,7 +152,7 @@ def _command_matches(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> b
         return not strict
     if not strict:
         return any(_glob(pattern).fullmatch(piece) for command in commands for piece in _pieces(command))
-    if len(commands) != 1:  # the tool may run the second one
+    if len(commands) != 1:  # the tool may run the second command
         return False
     (command,) = commands
     if any(asked.input.get(name) for name in _MORE_RIGHTS) or (not rule.shell and _SHELL.search(command)):
@@ -171,7 +171,7 @@ def _pieces(command: str) -> Iterator[str]:
 
 
 def paths_of(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the paths in the members of a tool's input that are known to hold paths.
+    """Return the paths in the members of a tool's input that are known as path members.
 
     Raises ValueError for an invalid path.
     """
@@ -234,7 +234,7 @@ def _paths_match(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
 def _path_fits(pattern: str, path: str) -> bool:
     """Match a path with a pattern, name by name. `**` is any number of directories.
 
-    A final `**` matches everything below, so at least one name.
+    A final `**` matches everything below: at least one name.
     """
     wanted = [part for part in pattern.split("/") if part]
     names = [name for name in path.split("/") if name]
@@ -252,7 +252,7 @@ def _path_fits(pattern: str, path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in which `*` is any text and `?` one character.
+    """Compile a pattern with `*` for any text and `?` for a character.
 
     Each piece between two stars matches at its first place, without backtracking, so that no text takes long.
     """

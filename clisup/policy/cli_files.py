@@ -1,4 +1,4 @@
-"""Files by which CLIs report an open session, and locks that they leave behind. Pure."""
+"""Files by which CLIs report an open session, and locks that CLIs leave behind. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Presence(NamedTuple):
-    """Process of the CLI that reports a native session as open. `start_time` is in clock ticks since the boot."""
+    """CLI process that reports a native session as open. `start_time` is in clock ticks since the boot."""
 
     pid: int
     native_session_id: str
@@ -18,16 +18,16 @@ class Presence(NamedTuple):
 
 
 class PresenceRules(Protocol):
-    """Rules for finding the native session that each process of a CLI has open."""
+    """Rules to find the open native session of each process of a CLI."""
 
     def directory(self, env: Mapping[str, str]) -> str | None:
-        """Return the directory with a file for each process, or None if it is unknown."""
+        """Return the directory with a file for each process, or None for an unknown directory."""
 
     def read(self, name: str, data: bytes) -> Presence | None:
         """Return the content of such a file, or None for any other file. Never raises."""
 
     def opened(self, argv: Sequence[bytes]) -> str | None:
-        """Return the native session that a command line of the CLI names literally, or None.
+        """Return the native session in a command line of the CLI, if named literally, or None.
 
         Used for processes without a file.
         """
@@ -36,8 +36,8 @@ class PresenceRules(Protocol):
 class StaleLock(Struct, frozen=True):
     """Lock that a CLI may leave behind at its end and that its next start would wait for: an empty directory.
 
-    The lock lies at `path` under the value of the first variable of `homes` that the CLI has. Its holder can only be a
-    living process of the same user that runs `program` and has the same home.
+    The lock lies at `path` under the value of the first variable of `homes` that the CLI has. Only a living process of the
+    same user and home that runs `program` can hold the lock.
     """
 
     program: str

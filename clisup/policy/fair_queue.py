@@ -1,15 +1,15 @@
 """Fair queue: the order of work if clients ask for more than the daemon can do at once. Pure.
 
 The daemon works in rounds. In each round trio runs every task that can run, so a client waits for the work of all other
-clients in that round. Therefore a round takes up only a limited amount of work (`FairQueue.quota`), by this rule: *the
+clients in that round. Therefore a round takes up only a limited amount of work (`FairQueue.quota`). The rule: *the
 client that asked for least lately goes first; clients over their share get equal parts of the rest*. A connection has
-one piece of work in the queue at a time, and each piece costs units. The second half of the rule is start-time fair
+a single piece of work in the queue at a time, and each piece costs units. The second half of the rule is start-time fair
 queueing, which for equal pieces is round-robin.
 
 The debt of an account is the amount of work that its connection has asked for. The debt shrinks by `rate` a second, but
-only while the connection rests: while the daemon waits for the client, not while the client waits for the daemon. A
-flood without pauses never gets back below its share, and a client with occasional requests never leaves it. The idea is
-that of sparse flows in FQ-CoDel (RFC 8290, section 4.2), with a leaky bucket to detect them.
+only while the connection rests. A connection rests while the daemon waits for the client, not the other way round. A
+flood without pauses never gets back below its share, and a client with occasional requests never leaves it. The idea
+comes from sparse flows in FQ-CoDel (RFC 8290, section 4.2), with a leaky bucket to detect flows.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ RESERVED = 2
 """Units of a round for connections within their share, however slow the last round was and whatever work is still
 unpaid."""
 SLOW_ROUND_S = 0.002
-"""Limit of a quick round, in seconds. A longer round halves the quota, a shorter one adds one unit: some requests cost
+"""Limit of a quick round, in seconds. A longer round halves the quota, a shorter round adds a unit: some requests cost
 a hundred times others."""
 T = TypeVar("T")
 
 
 class Share(Struct, frozen=True):
-    """Work that one connection may ask for before others go first: `burst` units at once, `rate` units a second."""
+    """Work that a connection may ask for before others go first: `burst` units at once, `rate` units a second."""
 
     burst: float = 64
     rate: float = 100
 
 
 class TokenBucket(Struct):
-    """TokenBucket of one connection.
+    """Account of one connection.
 
-    `debt` is its recent work, in units; at `Share.burst` the connection is over its share.
+    `debt` is the recent work, in units; at `Share.burst` the connection is over its share.
     """
 
     debt: float = 0.0
@@ -88,14 +88,14 @@ class FairQueue(Generic[T]):
         return not self._line
 
     def reckon(self, account: TokenBucket, now: float) -> float:
-        """Update the debt of an account to `now`, and return it."""
+        """Update the debt of an account to `now`, and return the debt."""
         if account.resting and not account.standing:
             account.debt = max(0.0, account.debt - (now - account.at) * self.share.rate)
         account.at = now
         return account.debt
 
     def over(self, account: TokenBucket, now: float) -> bool:
-        """Tell whether the account has asked for more than its share."""
+        """Tell whether the account is over its share."""
         return self.reckon(account, now) >= self.share.burst
 
     def rest(self, account: TokenBucket, resting: bool, now: float) -> None:
@@ -104,10 +104,10 @@ class FairQueue(Generic[T]):
         account.resting = resting
 
     def newcomer(self, process: TokenBucket, now: float) -> float:
-        """Return the debt that a new connection begins with.
+        """Return the initial debt of a new connection.
 
-        The account of the client process serves only this purpose. New connections of a process share one burst, so
-        that reconnecting again and again gains nothing.
+        The account of the client process only serves this purpose. New connections of a process share one burst, so
+        that repeated reconnects gain nothing.
         """
         debt = min(self.reckon(process, now), self.share.burst)
         process.debt = self.share.burst
@@ -135,7 +135,7 @@ class FairQueue(Generic[T]):
         heapq.heappush(self._line, _Place(debt, start, self._number, account, units, ticket))
 
     def leave(self, ticket: T, now: float) -> None:
-        """Remove the ticket from the queue, if it is still there."""
+        """Remove the ticket, if the queue still has the ticket."""
         for place in self._line:
             if place.ticket == ticket:
                 self.reckon(place.account, now)

@@ -1,7 +1,7 @@
-"""Fingerprint of a live process: digests of the parts that it was started with. Pure.
+"""Fingerprint of a live process: digests of its start parameters ("parts"). Pure.
 
-If the next turn needs a different part, it needs another process. The parts are digests, so that they can lie on disk:
-the environment holds credentials.
+If the next turn needs a different part, the turn needs another process. The parts are digests, so that a
+fingerprint can lie on disk: the environment holds credentials.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def fingerprint(
 ) -> dict[str, str]:
     """Return a digest for each part.
 
-    `arguments` are the adapter's own, without those that name the session. `limits` are all limits that the process's
-    keeper and its run got at their start and cannot change.
+    `arguments` are the adapter's own, without arguments that name the session. `limits` are all limits of the process's
+    keeper and run that are fixed at the start.
     """
     credentials = {name: value for name, value in environment.items() if _CREDENTIAL.search(name)}
     rest = {name: value for name, value in environment.items() if name not in credentials}
@@ -59,7 +59,7 @@ def fingerprint(
         "environment": sorted(rest.items()),
         "limits": limits,
     }
-    # without a schema the fingerprint stays as in older versions, so that no process is ended for that
+    # without a schema the fingerprint stays as in older versions, so that an upgrade ends no process
     if output_schema is not None:
         parts["output_schema"] = schema_text(output_schema)
     return {name: digest(part) for name, part in parts.items()}
@@ -71,5 +71,5 @@ def digest(part: object) -> str:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return the names of the parts that differ, in words. A part that only one side has counts as different."""
+    """Return the names of the differing parts, in words. A part on only one side counts as different."""
     return [word for name, word in _WORDS.items() if one.get(name) != other.get(name)]

@@ -1,8 +1,8 @@
 """Open calls of a session's tools: their deadlines, and the error texts of calls without an answer. Pure.
 
-The bridge makes a call, and the client that serves the session answers it. A call ends after the tool's own time,
-whether a client serves or not; without a serving client it ends after `wait_s`. The bridge chooses the call's id: the
-same id is the same call, from any connection. All times are monotonic seconds.
+The bridge makes a call, and the client that serves the session answers the call. A call ends after the tool's own time.
+Without a serving client a call ends after `wait_s`, if this is earlier. The bridge chooses the call's id: the same id
+is the same call, from any connection. All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class ToolAnswer(NamedTuple):
 
 
 class ToolLimits(NamedTuple):
-    """Default times in seconds: for a call of a tool without a time of its own, and for a call without a serving
-    client."""
+    """Default times in seconds: for a call of a tool without its own time, and for a call without a serving client."""
 
     timeout_s: float
     wait_s: float
@@ -43,7 +42,7 @@ class OwnTimes(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OpenCall:
-    """Open call. `ended` is the reason of its end, if no client has answered it."""
+    """Open call. `ended` is the reason of the end, unless a client answered the call."""
 
     call_id: str
     name: str
@@ -60,7 +59,7 @@ class OpenCall:
 
 
 class OpenCalls:
-    """Open calls of one session. `times` maps every tool's name to its own times."""
+    """Open calls of one session. `times` maps a tool's name to the tool's own times."""
 
     def __init__(self, times: Mapping[str, OwnTimes]) -> None:
         self._times = times
@@ -109,20 +108,20 @@ class OpenCalls:
     def serving(self, *, served: bool, wait_s: float, now: float) -> None:
         """Record whether a client serves the session from now on.
 
-        `wait_s` applies to tools without a wait time of their own.
+        `wait_s` applies to tools without their own wait time.
         """
         for call in self._calls.values():
             call.wait_s = self._times[call.name].wait_s or wait_s
             call.given_up_at = None if served else now + call.wait_s
 
     def settle(self, call_id: str, answer: ToolAnswer) -> OpenCall | None:
-        """End the call with its first answer. Return None if no call of this id is open."""
+        """End the call with the first answer. Return None if no call of this id is open."""
         if (call := self._calls.pop(call_id, None)) is not None:
             call.answer = answer
         return call
 
     def drop(self, call_id: str) -> bool:
-        """Remove a call without waiters. Return False if it has ended already."""
+        """Remove a call without waiters. Return False for an ended call."""
         return self._calls.pop(call_id, None) is not None
 
     def next_at(self, call: OpenCall) -> float:
@@ -130,7 +129,7 @@ class OpenCalls:
         return call.ends_at if call.given_up_at is None else min(call.ends_at, call.given_up_at)
 
     def expire(self, call: OpenCall, now: float) -> bool:
-        """End the call if its time is over, with an answer in words for the model."""
+        """End the call after its time, with an answer in words for the model."""
         if call.answer is not None or now < self.next_at(call):
             return False
         call.ended = "timeout" if now >= call.ends_at else "unserved"
@@ -143,5 +142,5 @@ class OpenCalls:
 
 
 def refused(text: str) -> ToolAnswer:
-    """Return an error that the model can read."""
+    """Return an error for the model to read."""
     return ToolAnswer(text, is_error=True)

@@ -27,7 +27,7 @@ Usd = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 class Price(BaseModel):
     """US dollars per million tokens.
 
-    Without a price of their own, tokens read from or written to the cache cost as other input.
+    Without their own price, tokens read from or written to the cache cost as other input.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
@@ -38,7 +38,7 @@ class Price(BaseModel):
     cache_write: Usd | None = None
 
     def of(self, usage: Usage) -> float | None:
-        """Return the cost of this usage, or None if it has neither input nor output."""
+        """Return the cost of this usage, or None without input and output."""
         if usage.total_tokens is None:
             return None
         read = self.input if self.cache_read is None else self.cache_read
@@ -55,8 +55,8 @@ class Price(BaseModel):
 class PriceTable:
     """Patterns (`*`, `?`, `[...]`) of model names and their prices.
 
-    The user's own prices come before the built-in ones. Among matching patterns the longest one wins. The table looks
-    up a name as it is and as its `plain_name`, in lower case.
+    The user's own prices come before the built-in prices. Among matching patterns the longest wins. The table looks up a
+    name unchanged and as `plain_name`, in lower case.
     """
 
     def __init__(self, own: Mapping[str, Price], built_in: Mapping[str, Price]) -> None:
@@ -64,7 +64,7 @@ class PriceTable:
         self._known: dict[str, Price | None] = {}
 
     def of(self, model: str | None, *, own: bool = False) -> Price | None:
-        """Return the price of a model, or None if it is unknown. With `own`, look only at the configuration."""
+        """Return the price of a model, or None for an unknown price. With `own`, look only at the configuration."""
         if not model:
             return None
         if own:

@@ -1,8 +1,8 @@
 """Rate limit of a backend account, folded from the events of its CLIs. Pure; times are seconds since the epoch.
 
-A limit with a known end holds new turns back until then. A limit without an end holds no turn, because any time to try
-again would be a guess. After the end one turn goes first, as a probe. Otherwise a hundred waiting turns could all fail
-at once if the end was too early.
+A limit with a known end holds new turns back until this end. A limit without an end holds no turn, because any time to
+try again would be a guess. After the end a single turn goes first, as a probe. Otherwise a hundred waiting turns could
+all fail at once after too early an end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AccountLimit(BaseModel):
         return not 0.0 <= passed < SAME_S or self != other.model_copy(update={"said_at": self.said_at})
 
     def holds(self, now: float, hold_s: float) -> float | None:
-        """Return the time until which a new turn waits, or None if it need not wait.
+        """Return the time until which a new turn waits, or None without a wait.
 
         `hold_s` bounds the wait; 0 holds no turn.
         """
@@ -96,7 +96,7 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
 
 
 def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
-    """Return a turn's end whose error names the wait for a limit. CLIs give a time in the error or report it earlier.
+    """Return a turn's end whose error names the wait for a limit. CLIs give a time in the error or earlier.
 
     `limit` is the account's limit after this end, so the next turn is refused for the same time.
     """
@@ -121,7 +121,7 @@ def _end(resets_at: str | None, retry_after_s: float | None, now: float) -> floa
 
 
 def epoch(text: str) -> float | None:
-    """Return an RFC 3339 time in seconds since the epoch, or None if it is not valid."""
+    """Return an RFC 3339 time in seconds since the epoch, or None for an invalid time."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Retention: which stored data is removed. Pure.
+"""Retention: the choice of stored data to remove. Pure.
 
 The oldest data goes first, by segments. A closed session may go as a whole.
 """
@@ -30,8 +30,8 @@ def shares(
 ) -> list[tuple[int, ...]]:
     """Assign each run to a segment.
 
-    `first` are the first seqs of the segments. For each segment, `runs_at` gives the number of runs before its head,
-    and the run that was still running there. That run belongs to the segment in which it ended.
+    `first` are the first seqs of the segments. For each segment, `runs_at` gives the number of runs before the head, and
+    the run in progress there. A run in progress belongs to the segment of its end.
     """
     found: list[list[int]] = [[] for _ in first]
     for run in sorted(runs):
@@ -44,7 +44,7 @@ def expired(parts: Iterable[Part], *, now: float, days: float, limit: int, kept:
     """Return the parts to remove, oldest first: parts older than `days`, then as many as bring the total under `limit`
     bytes.
 
-    `kept` are the bytes that cannot be removed. 0 days or 0 bytes means no such limit. The parts of one session come in
+    `kept` is the number of bytes that cannot be removed. 0 days or 0 bytes means no such limit. The parts of one session come in
     their order, and an older part always goes before a younger one.
     """
     left = sorted(parts, key=lambda part: part.written)  # stable: the parts of a session stay in order

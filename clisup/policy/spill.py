@@ -31,7 +31,7 @@ def raw_name(run: int, spool: str, line: Line) -> str:
 
 
 def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: int) -> tuple[EventBase, list[Blob]]:
-    """Return the event with payloads over `limit` characters cut to their heads, and the blobs with the whole payloads."""
+    """Return the event with payloads over `limit` characters cut to their heads, and blobs of the whole payloads."""
     if type(event) is Unparsed:
         return replace(event, blob=raw_name(run, spool, line)), []
     if not event.payload or line.end - line.start <= limit:  # no payload can be longer than its line
@@ -45,7 +45,7 @@ def spill(event: EventBase, *, run: int, spool: str, line: Line, k: int, limit: 
 class _Spilling:
     """Spill of one event.
 
-    `cuts` are the parts that were cut out of its line before decoding: they count and go to the blobs.
+    `cuts` are parts of the line that were cut out before decoding. The parts count and go to the blobs.
     """
 
     def __init__(self, limit: int, cuts: Cuts) -> None:

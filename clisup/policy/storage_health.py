@@ -1,8 +1,8 @@
 """Health of the state directory: whether it can be written, since when, and the last error.
 
 Pure: errors and times come in. A single successful write proves little on a nearly full disk. So a bad state ends only
-when writes succeed and none has failed for `CALM_S`. The state is entered once and left once, however many writes are
-tried in between.
+when writes succeed and no write has failed for `CALM_S`. The state is entered once and left once, however many writes
+are tried in between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Watchdog rules: when a silent or retrying turn is ended, and by which signals. Phases come from events. Pure.
+"""Watchdog rules: the time and the signals to end a silent or retrying turn. Phases come from events. Pure.
 
 The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
-stream, in the tool phase a long tool. After the last frame it is a process that does not exit, or background work that
-the process announced. Each phase has a limit of its own; 0 means never. All times are monotonic seconds, and come from the caller.
+stream, in the tool phase a long tool. After the last frame silence is a process that does not exit, or announced
+background work. Each phase has its own limit; 0 means never. All times are monotonic seconds, and come from the caller.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WARN_AT = 0.8
 class TurnTimeouts(Struct, frozen=True):
     """Limits in seconds; 0 means never.
 
-    `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the time that a
-    live process waits for its next turn.
+    `turn` bounds the whole turn, `int_grace` and `term_grace` follow SIGINT and SIGTERM. `resting` is the longest wait of
+    a live process for its next turn.
     """
 
     startup: float = 60
@@ -69,8 +69,8 @@ Life = Literal["bytes", "heartbeats", "evidence"]
 
 PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s and an `api_retry` for each retry. A
-    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) proves that the CLI lives, not that its
-    # tool does. `evidence` is work seen in the process tree, a bounded number of times.
+    # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) proves a living CLI, not a living tool.
+    # `evidence` is work seen in the process tree, a bounded number of times.
     "startup": frozenset(),  # a process that only drips bytes must still start
     "model": frozenset({"bytes", "heartbeats"}),
     "tool": frozenset({"bytes", "evidence"}),
@@ -86,7 +86,7 @@ _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
 class PhaseTracker(Struct):
-    """Activity of a turn, folded from its events. `background` is the decoder's list of work that outlives the answer.
+    """Activity of a turn, folded from its events. `background` is the decoder's list of work beyond the answer.
 
     `repeats` is the failure of the request that the CLI announced to repeat, until the model answers.
     """
@@ -99,13 +99,13 @@ class PhaseTracker(Struct):
     approvals: set[str] = field(default_factory=set)
     background: Collection[str] = ()
     answered: bool = False
-    """True after the model has ended its answer. One-shot claude reports nothing more while its sub-agents work
+    """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
     (2.1.330)."""
     repeats: TurnError | None = None
 
     @property
     def phase(self) -> Phase:
-        """Return the first phase that fits."""
+        """Return the first matching phase."""
         if self.blocked:
             return "blocked"
         if self.background and (self.finished or (self.answered and not self.approvals)):
@@ -149,16 +149,16 @@ class PhaseTracker(Struct):
         self.resting = True
 
     def wait(self) -> None:
-        """Record a terminal frame that another one will follow, after the CLI's background work has reported."""
+        """Record a terminal frame that is not the last: another frame follows the CLI's background work."""
         self.finished = bool(self.background)
 
     def follow_up(self) -> None:
-        """Record that the CLI went on after its terminal frame."""
+        """Record that the CLI continued after its terminal frame."""
         self.finished = self.resting = self.answered = False
 
 
 def only_heartbeats(events: Sequence[EventBase]) -> bool:
-    """Tell whether these events show only that a tool still runs."""
+    """Tell whether these events only show that a tool still runs."""
     return bool(events) and all(type(event) is ToolProgress for event in events)
 
 
@@ -173,7 +173,7 @@ class Verdict(NamedTuple):
 
 
 class Watchdog:
-    """Timers of one turn. Feed them signs of life and phases, and call `poll` not before `next_at`."""
+    """Timers of one turn. Feed in signs of life and phases, and call `poll` not before `next_at`."""
 
     __slots__ = ("_entered", "_held", "_life", "_timeouts", "_turn_start", "_turn_warned", "_warned", "phase")
 
@@ -186,13 +186,13 @@ class Watchdog:
 
     @property
     def held(self) -> bool:
-        """Tell whether the CLI waits for a tool that the session's client runs."""
+        """Tell whether the CLI waits for a tool of the session's client."""
         return self._held
 
     def hold(self, *, held: bool, now: float) -> None:
         """Start or stop a hold. While `held`, silence is no evidence in the phases of `_HELD`.
 
-        The tool that the CLI waits for has its own limit. A new window begins at the change.
+        The awaited tool has its own limit. A new window begins at the change.
         """
         if held != self._held:
             self._held = held
@@ -204,7 +204,7 @@ class Watchdog:
         return self._life
 
     def renew(self, timeouts: TurnTimeouts) -> None:
-        """Set new limits from now on. The time that has passed still counts."""
+        """Set new limits from now on. The elapsed time still counts."""
         self._timeouts = timeouts
         self._warned = self._turn_warned = False
 
@@ -234,7 +234,7 @@ class Watchdog:
         self._warned = False
 
     def poll(self, now: float) -> Verdict:
-        """Return the action at `now`. A reached deadline fires; 80 % of it warns once, for each timer."""
+        """Return the action at `now`. A reached deadline fires; at 80 % each timer warns once."""
         armed = [timer for timer in (self._phase_timer(), self._turn_timer()) if timer]
         if not armed:
             return Verdict("wait", self.phase, 0, now - self._life, None)
@@ -250,7 +250,7 @@ class Watchdog:
         return Verdict(action, phase, limit, now - since, next_at)
 
     def _warns(self, timer: str) -> bool:
-        """Tell whether an unsent warning is due, and mark it as sent."""
+        """Tell whether an unsent warning is due, and mark the warning as sent."""
         if timer == "turn":
             given, self._turn_warned = self._turn_warned, True
             return not given
@@ -313,16 +313,16 @@ _HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry chang
 
 
 class Patience(NamedTuple):
-    """Limits on announced retries; 0 leaves them to the CLI (claude 2.1.329: 10 retries, 187 s of 429)."""
+    """Limits on announced retries; 0 means the CLI's own limits (claude 2.1.329: 10 retries, 187 s of 429)."""
 
     retries: int = 0
     wait_s: float = 0
 
 
 def out_of_patience(event: BackendRetry, patience: Patience) -> TurnError | None:
-    """Return the error with which the turn ends after this announced retry. Return None to let the CLI retry.
+    """Return the error that ends the turn after this announced retry. Return None to let the CLI retry.
 
-    A turn ends for retries that cannot succeed, too many retries, or too long a wait.
+    A turn ends for hopeless retries, too many retries, or too long a wait.
     """
     if event.error is None:
         return None

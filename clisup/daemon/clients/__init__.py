@@ -1,1 +1,1 @@
-"""Clients: connections, handlers of the method table, subscriptions, and fair shares between them."""
+"""Clients: connections, handlers of the method table, subscriptions, and fair shares."""

@@ -1,6 +1,6 @@
 """Connection of one client. Requests run side by side; answers and events go out one frame at a time.
 
-Connections share nothing but the sessions. A client that does not read blocks only the tasks of its own connection, and
+Connections share only the sessions. A client that does not read blocks only the tasks of its own connection, and
 `max_requests` and the number of subscriptions bound these tasks.
 """
 
@@ -56,7 +56,7 @@ Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 
 
 class Connection:
-    """Connection that serves one stream until its end. Handlers raise `ClisupError`; only this class turns errors into answers."""
+    """Connection for one stream until its end. Handlers raise `ClisupError`; only this class turns errors into answers."""
 
     def __init__(self, stream: trio.SocketStream, peer: Peer, handlers: Handlers, *, share: ClientShare, held: HeldBytes,
                  max_frame: int, max_values: int, max_requests: int, frame_deadline_s: float, metrics: Metrics,
@@ -123,7 +123,7 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def _end_at_hangup(self, requests: trio.CancelScope) -> None:
-        """Cancel waits and subscriptions of a client that has closed both directions. They would otherwise stay forever."""
+        """Cancel waits and subscriptions of a client that closed both directions, because such tasks would stay forever."""
         try:
             with epoll() as hangup:
                 hangup.register(self._stream.socket.fileno(), 0)  # EPOLLHUP needs no mask; a half-close causes none
@@ -274,7 +274,7 @@ class Connection:
     # -- requests and notifications to the client ------------------------------------------------------------------------------
 
     def ask(self, method: str, params: bytes, deliver: Callable[[ClientAnswer], None]) -> None:
-        """Send a request. `deliver` gets the answer, if the client sends one. `params` is JSON."""
+        """Send a request. `deliver` gets the client's answer, if any. `params` is JSON."""
         self._asked += 1
         self._waiters[id_ := f"d{self._asked}"] = deliver
         if len(self._waiters) > MAX_ASKED:
@@ -309,7 +309,7 @@ class Connection:
         self._opened = self.subscriptions[key] = subscription
 
     def unsubscribe(self, key: str) -> None:
-        """End a subscription, if there is one."""
+        """End a subscription, if any."""
         if (old := self.subscriptions.pop(key, None)) is not None:
             old.end()
 
@@ -324,7 +324,7 @@ class Connection:
 
 
 def _known(method: str) -> str:
-    """Return the method for the metrics, in which unknown names count as one."""
+    """Return the method for the metrics. All unknown names count as one method."""
     return method if method in METHODS else OTHER
 
 
@@ -346,7 +346,7 @@ def _checked(model: type[Params], request: Request) -> Params:
 
 
 def _overloaded(item: Request | ClientAnswer | FrameRefusal) -> Request | ClientAnswer | FrameRefusal:
-    """Refuse a request that waited too long. Notifications and answers pass: they cost little and may end other work."""
+    """Refuse a request that waited too long. Notifications and answers pass: each costs little and may end other work."""
     if not isinstance(item, Request) or item.id is None:
         return item
     error = WorldError(

@@ -17,7 +17,7 @@ PIECE = 4.0
 LONG_FRAME = 8.0
 """Units of each further 64 KiB of one frame."""
 PROCESSES = 1024
-"""Client processes whose new connections are remembered."""
+"""Limit of client processes whose new connections the daemon remembers."""
 
 
 class FairShare:

@@ -1,8 +1,8 @@
 """Writer of whole frames to a connection, one task at a time, and at once if the socket accepts them.
 
-trio's `send_all` makes a round of the scheduler with each call, which under load takes as long as one step of every task.
-Followers of a flood fell behind because of this round. `write_now` writes without a round. At most one piece that the socket
-does not accept waits here, and all later frames wait for this piece.
+trio's `send_all` makes a round of the scheduler with each call. Under load a round takes as long as one step of every
+task, and followers of a flood fell behind. `write_now` writes without a round. At most one piece that the socket does
+not accept waits here, and all later frames wait for this piece.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FrameWriter:
             self._lock.release()
 
     async def write_events(self, frames: bytes) -> None:
-        """Write events. They count as held bytes until the client reads them."""
+        """Write events. The bytes count as held until the client reads the events."""
         self._held.add(len(frames))
         await self.write(frames)
         self._held.add(-len(frames))

@@ -1,4 +1,4 @@
-"""Server: accepts clients, checks their identity and number, and survives failing connections."""
+"""Server: accepts clients, checks identity and number, and survives failing connections."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Server:
     """Server on a listening socket.
 
     `keepers` returns pids whose descendants may not connect. The exception is the MCP bridge of a session with tools, which
-    authenticates by its token; `bridged` tells whether any session has a bridge. `reaper` is the pid of a daemon that is the
-    subreaper of its tree, else 0.
+    authenticates by its token; `bridged` tells whether any session has a bridge. `reaper` is the pid of a daemon that is
+    the subreaper of its tree, else 0.
     """
 
     def __init__(

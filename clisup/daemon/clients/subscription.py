@@ -1,7 +1,7 @@
 """Subscription of a client to one session or to all. A subscription reads journals at the client's pace, without a queue.
 
-A subscription holds one position for each session, and a list of the sessions with news. A session moves to the end of this list
-after each piece, so that no session waits for another.
+A subscription holds a position for each session, and a list of the sessions with news. A session moves to the end of
+this list after each piece, so that no session waits for another.
 
 `notify` sends events in the step that journals them, to a client that keeps up. The task of the subscription sends the rest:
 history, bytes that the socket did not accept at once, and pieces beyond the client's fair share.
@@ -32,7 +32,7 @@ OPEN_READERS = 16  # open files of one subscription
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Events that a client wants, and their form."""
+    """Filter of the events for a client, and their form."""
 
     types: frozenset[str] | None = None
     deltas: bool = True
@@ -46,7 +46,7 @@ class EventFilter:
         return (self.types is None or kind in self.types) and (self.deltas or kind != "content_delta")
 
     def wanted_of(self, frames: EventFrames) -> bytes:
-        """Return the notifications that the client wants."""
+        """Return the notifications for the client."""
         if self.types is None and self.deltas:
             return frames.data
         return b"".join([line + b"\n" for line in frames.lines if self.wants(line)])
@@ -65,8 +65,8 @@ class Subscription:
     ) -> None:
         """Begin with the seqs of `begin`. `known` has the recorders of these sessions.
 
-        A session that notifies and is in neither is new: the subscription follows it from its first event. The subscription
-        is in `watchers` until its end.
+        A session that notifies and is in neither is new, and is followed from its first event. `watchers` holds the
+        subscription until its end.
         """
         self._wants = wants
         self._at = dict(begin)

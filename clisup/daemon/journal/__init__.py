@@ -1,1 +1,1 @@
-"""Journals of the sessions: one recorder for each, the cache of the newest events, and what a bad disk does to them."""
+"""Journals of the sessions: a recorder for each session, the cache of the newest events, and the effects of a bad disk."""

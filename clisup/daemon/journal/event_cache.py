@@ -1,7 +1,7 @@
 """Cache of the newest events of followed sessions. A client that keeps up needs no read from the journal.
 
-All sessions share one limit. The cache drops the events of the session that was quiet for longest. Readers take events that are
-not in the cache from the journal.
+All sessions share one limit. The cache drops the events of the session that was quiet for longest. Readers take other
+events from the journal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RecentEvents:
         return bool(self._blocks) and seq >= self._blocks[0].first
 
     def after(self, seq: int) -> EventFrames | None:
-        """Return the events from `seq` on, about `PIECE_BYTES`. Return None if there are none in the cache."""
+        """Return cached events from `seq` on, about `PIECE_BYTES`. Return None without cached events."""
         if not self.has(seq) or seq >= self._blocks[-1].end:
             return None
         wanted: list[EventFrames] = []

@@ -1,4 +1,4 @@
-"""Recorder of a session: it gives each event its seq and its bytes, stores, folds and then announces the event."""
+"""Recorder of a session: gives each event a seq and its bytes, then stores, folds and announces the event."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class Watcher(Protocol):
 
 
 Watchers = dict[Watcher, None]
-"""Followers in the order in which they came."""
+"""Followers in the order of their arrival."""
 
 
 class Recorder:
     """Recorder of one session. The journal gets each event first, then its followers.
 
-    `watchers` follow this session, `everywhere` follow all sessions. `at_ends` are the daemon's own and get ended turns
-    only. They do not count as followers, because they cannot answer an approval. `on_recorded` logs the journaled
-    items, after their fold.
+    `watchers` follow this session, `everywhere` follow all sessions. `at_ends` are the daemon's own and get only ended
+    turns. Such watchers cannot answer an approval, so the recorder does not count `at_ends` as followers. `on_recorded`
+    logs the journaled items, after their fold.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Recorder:
         self.recent = RecentEvents(cache or EventCache())
 
     def load(self) -> None:
-        """Fold what is stored. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for one too new."""
+        """Fold the stored events. Raises `WorldError(storage_failed)` for a damaged journal, `UsageError` for a newer format."""
         try:
             for record in self._store.load(FOLDED):
                 self.ledger.apply(record, max_keys=self._max_keys)
@@ -112,7 +112,7 @@ class Recorder:
             raise
 
     def _recall_spending(self, from_seq: int) -> None:
-        """Add what the running turn has used since the last segment's snapshot."""
+        """Add the running turn's usage since the last segment's snapshot."""
         reader = self._store.reader(from_seq - 1)
         try:
             while (block := reader.read()) is not None:
@@ -184,7 +184,7 @@ class Recorder:
         await self._storage.with_retry(lambda: self._record(items) if (items := make()) else None)
 
     def _fold_all(self, items: Sequence[Item], first: int, ts: str) -> None:
-        """Fold the items into the ledger. Of events that the ledger does not read, it gets the last place alone."""
+        """Fold the items into the ledger. The ledger gets only the last place of events that it does not read."""
         passed: Source | None = None
         answers = False
         for seq, item in enumerate(items, first):
@@ -236,7 +236,7 @@ class Recorder:
         return self._store.reader(after_seq)
 
     def event(self, seq: int) -> dict[str, Any] | None:
-        """Return one stored event, or None if it was removed or is damaged. Raises `WorldError(storage_failed)`."""
+        """Return one stored event, or None if the event was removed or is damaged. Raises `WorldError(storage_failed)`."""
         reader = self.reader(seq - 1)
         try:
             block = reader.read()
@@ -267,7 +267,7 @@ class Recorder:
 
         `then` runs in the same thread, because to unlink a file can take as long as a sync at the same time.
 
-        The kernel drops pages that it could not sync. After a failure the next event therefore begins a new segment. Its
+        The kernel drops pages after a failed sync. After a failure the next event therefore begins a new segment. The new
         snapshot holds everything that the old segment should hold: prompts, keys, ends.
         """
         while True:

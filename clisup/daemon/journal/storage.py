@@ -47,7 +47,7 @@ class Storage:
         self._health = StorageHealth(clock.timestamp())
         self._trouble = trio.Event()
         self.stopping = False
-        """True while the daemon stops: nobody waits for the disk then."""
+        """True while the daemon stops. No task waits for the disk then."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +60,7 @@ class Storage:
         return self._health.state
 
     def watched(self) -> _Watch:
-        """Return the context of a write: it counts a `WorldError(storage_failed)` with an errno, and lets it pass."""
+        """Return the context of a write. The context counts a `WorldError(storage_failed)` with an errno, and passes it on."""
         return self._watch
 
     def refused(self, error: WorldError) -> None:
@@ -73,7 +73,7 @@ class Storage:
         self._trouble.set()
 
     async def probe(self) -> None:
-        """While there is trouble, try to write a file now and then. The trouble ends when that works and nothing else fails."""
+        """While there is trouble, try to write a file now and then. The trouble ends after a success without other failures."""
         while True:
             await self._trouble.wait()
             await trio.sleep(PROBE_S)

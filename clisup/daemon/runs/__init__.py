@@ -1,1 +1,1 @@
-"""One CLI process: its keeper, its spools, its events on their way into the journal, and its end."""
+"""Runs: each run is one CLI process, with a keeper, two spools, events for the journal, and an end."""

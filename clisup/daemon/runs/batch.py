@@ -1,4 +1,4 @@
-"""Events of a run on their way into the journal, in order, after their blobs. A full disk makes them wait."""
+"""Batch: events of a run on the way to the journal, in order, after their blobs. A full disk delays the events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clisup.store.session_dir import RunDir
 __all__ = ["Batch", "UnparsedLines"]
 
 LONG_BLOB = 128 * 1024
-"""Bytes of a blob that is written in a thread. The event loop would wait a noticeable time for the write."""
+"""Largest blob in bytes that the event loop writes. Threads write longer blobs, so that no other task waits."""
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 class Batch:
     """Batch of one run. `record` journals all items or none.
 
-    `on_blocked` is called when the disk refuses writes, and when it takes them again.
+    `on_blocked` runs when the disk refuses writes, and when the disk accepts writes again.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Batch:
         self._storage = storage
         self._on_blocked = on_blocked
         self._items: list[Item] = []
-        self.stderr_lines = 0  # stderr lines that wait here
+        self.stderr_lines = 0  # waiting stderr lines
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
-        self.blocked_by: set[str] = set()  # "journal", "spool": the disk refuses writes to them
+        self.blocked_by: set[str] = set()  # "journal", "spool": the files that the disk refuses to write
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
         """Add an item to the next `store`."""
@@ -58,14 +58,14 @@ class Batch:
             (self._blobs if small else self._long).append(blob)
 
     def join_unparsed(self, item: Item) -> bool:
-        """Join an unparsed line with the last item that waits. Return False if they cannot be joined."""
+        """Join an unparsed line with the last waiting item. Return False if the two items cannot be joined."""
         if not self._items or (both := _joined(self._items[-1], item)) is None:
             return False
         self._items[-1] = both
         return True
 
     def extend(self, items: Sequence[Item]) -> None:
-        """Add items of stdout that have no blobs."""
+        """Add items of stdout without blobs."""
         self._items += items
 
     async def store(self) -> None:
@@ -76,7 +76,7 @@ class Batch:
             await self.with_retry(self.store_now)
 
     async def _write_long(self) -> None:
-        """Write the long blobs in a thread. They stay in the batch until they are whole."""
+        """Write the long blobs in a thread. A blob stays in the batch until the whole blob is written."""
         async with self._writing:
             while self._long:
                 blob = self._long[0]
@@ -91,7 +91,7 @@ class Batch:
     def store_now(self) -> None:
         """Journal the whole batch or nothing. Raises `WorldError(storage_failed)`.
 
-        If a long blob is not written yet, `store` journals the batch after it.
+        Do nothing while a long blob is not written: `store` journals the batch later.
         """
         if self._long:
             return
@@ -104,7 +104,7 @@ class Batch:
         self._blobs = []
 
     async def with_retry(self, action: Callable[[], T]) -> T:
-        """Call `action` and return its result. While the disk refuses, wait and try again."""
+        """Call `action` and return the result. While the disk refuses, wait and try again."""
         while True:
             try:
                 done = action()
@@ -115,19 +115,19 @@ class Batch:
                 return done
 
     async def wait_for_disk(self, error: WorldError) -> None:
-        """Note that the disk refused, and wait until the next try."""
+        """Record a refusal of the disk, and wait until the next try."""
         if not self.blocked_by:
             _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
         self.set_blocked("journal", True)
         await trio.sleep(STORAGE_RETRY_S)
 
     def disk_works(self) -> None:
-        """Note that the disk took a write, or gave a read."""
+        """Record a successful write or read."""
         if self.blocked_by:
             self.set_blocked("journal", False)
 
     def set_blocked(self, by: str, blocked: bool) -> None:
-        """Record that the disk refuses the journal or the keeper's spool, or that it takes them again."""
+        """Record whether the disk refuses the journal or the keeper's spool."""
         was = bool(self.blocked_by)
         (self.blocked_by.add if blocked else self.blocked_by.discard)(by)
         if bool(self.blocked_by) != was:
@@ -135,10 +135,10 @@ class Batch:
 
 
 class UnparsedLines:
-    """Unparsed lines of one turn. Beyond `limit`, consecutive lines share one event, which counts them.
+    """Unparsed lines of one turn. Beyond `limit`, consecutive lines share one event, which counts the lines.
 
-    Lines that are decoded again after a restart are counted again, so the count is right without being stored. The place
-    of a shared event ends with its last line, so none of its lines gets an event again.
+    After a restart the same lines are decoded and counted again, so the count needs no storage. The place of a shared
+    event ends with the last line. So no line of a shared event gets an event again.
     """
 
     def __init__(self, limit: int) -> None:
@@ -146,22 +146,22 @@ class UnparsedLines:
         self._seen = 0
 
     def new_turn(self) -> None:
-        """Begin to count anew."""
+        """Start the count again."""
         self._seen = 0
 
     def count(self, event: EventBase) -> None:
-        """Count the event of a line that is decoded."""
+        """Count the event of a decoded line."""
         self._seen += type(event) is Unparsed
 
     def join(self, item: Item, batch: Batch) -> bool:
-        """Join the item with the last one of the batch. Return False if it gets an event of its own."""
+        """Join the item with the last item of the batch. Return False if the item needs an event of its own."""
         if self._seen <= self._limit + 1 or type(item.event) is not Unparsed:
             return False  # the first line beyond the limit begins the first shared event
         return batch.join_unparsed(item)
 
 
 def _joined(first: Item, then: Item) -> Item | None:
-    """Return two unparsed lines as one item, or None if they are no neighbours of one kind."""
+    """Return two unparsed lines of one turn and spool as one item, or None for other items."""
     one, two, begin, end = first.event, then.event, first.src, then.src
     if type(one) is not Unparsed or type(two) is not Unparsed or begin is None or end is None:
         return None

@@ -1,6 +1,6 @@
-"""Link of the daemon to one keeper: messages for the CLI's stdin, the order to end, and how the run ended.
+"""Link of the daemon to one keeper: messages for the CLI's stdin, the order to end, and the exit record.
 
-A keeper that cannot be reached is starting, busy, gone with an exit record, or dead without one. Its lock tells which.
+An unreachable keeper is starting, busy, gone with an exit record, or dead without a record. Record and lock show the case.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from clisup.store.session_dir import RunDir
 __all__ = ["END_SLOT", "KeeperLink", "stdin_id"]
 
 RECONNECT_S = 0.05
-LADDER_SLACK_S = 20.0  # a keeper that has not reported this long after its ladder's end hangs
-DISK_SLACK_S = 60.0  # more for a keeper that cannot write: it gives a full disk that time (its FLUSH_S)
-STDIN_RETRY_S = 0.5  # a keeper whose stdin queue is full has 64 MiB that the CLI has not read
+LADDER_SLACK_S = 20.0  # after the end of the ladder: a keeper without a report by then hangs
+DISK_SLACK_S = 60.0  # more for a keeper that cannot write: the keeper's FLUSH_S for a full disk
+STDIN_RETRY_S = 0.5  # a keeper with a full stdin queue has 64 MiB that the CLI has not read
 UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "reason": "unknown"}
 _SLOTS = 4096
 END_SLOT = _SLOTS - 1
@@ -39,11 +39,11 @@ _log = structlog.get_logger()
 
 
 def stdin_id(offset: int, slot: int = 0) -> int:
-    """Return the id of a message to the CLI's stdin. The keeper writes each id once, and only ever a higher one.
+    """Return the id of a message to the CLI's stdin. The keeper writes each id once, in ascending order.
 
-    `offset` is the end of the stdout line that the message answers, or that came before it. Slot 0 is a decoder's
-    reply, `END_SLOT` the end of stdin, and the slots between are messages of the daemon's own. A line that is decoded
-    again after a restart therefore gives the same id. The daemon journals its own messages with their ids.
+    `offset` is the end of the stdout line that the message answers or follows. Slot 0 is a decoder's reply, `END_SLOT`
+    the end of stdin. The slots between are the daemon's own messages. A line that is decoded again after a restart
+    therefore gives the same id. The daemon journals its own messages with their ids.
     """
     return offset * _SLOTS + slot + 1
 
@@ -53,7 +53,7 @@ def _number_of(message: tuple[int, str | None]) -> int:
 
 
 class KeeperLink:
-    """Link to the keeper of one run. `exited` is set once, and all output of the CLI is then in the spools."""
+    """Link to the keeper of one run. `exited` is set once, when all output of the CLI is in the spools."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class KeeperLink:
     ) -> None:
         """Prepare the link; `listen` connects.
 
-        `on_output` reads new bytes up to these sizes of the spools. `on_change` looks for new bytes and an exit.
-        `on_connected` looks at the deadlines again. `on_blocked` notes whether the keeper cannot write.
+        `on_output` reads new bytes up to these sizes of the spools. `on_change` checks for new bytes and an exit.
+        `on_connected` checks the deadlines again. `on_blocked` records whether the keeper cannot write.
         `on_acknowledged` gets the id up to which the CLI's stdin has every message. Only `on_output` may wait.
-        `own` gets the pids of keeper and CLI while the run is followed. `orphans` ends what a killed keeper leaves.
+        `own` gets the pids of keeper and CLI while the daemon follows the run. `orphans` ends the orphans of a killed keeper.
         """
         self._on_output, self._on_change, self._on_connected = on_output, on_change, on_connected
         self._on_blocked, self._on_acknowledged = on_blocked, on_acknowledged
@@ -87,9 +87,9 @@ class KeeperLink:
         self._connection: KeeperConnection | None = None
         self._end_order: dict[str, Any] | None = None
         self._end_sent = False
-        self._end_at: float | None = None  # the order is held back until then
+        self._end_at: float | None = None  # time until which the order is held back
         self._messages: list[tuple[int, str | None]] = []  # by id, until the keeper has written them
-        self._sent_to = 0  # the highest id that went over this connection
+        self._sent_to = 0  # the highest id sent over this connection
         self._last_id = 0  # the highest id that the keeper has or will get
         self._greeted = trio.Event()
         self._in_order = trio.Event()
@@ -111,7 +111,7 @@ class KeeperLink:
         self._news.set()
 
     def reply(self, replies: Sequence[Reply], end: int) -> None:
-        """Queue the decoder's replies to the line that ends at `end`. Decoding it again gives the same ids."""
+        """Queue the decoder's replies to the line that ends at `end`. A repeated decoding gives the same ids."""
         if text := "".join(reply for reply in replies if isinstance(reply, str)):
             self.say(stdin_id(end), text)
         if END_OF_INPUT in replies:
@@ -128,7 +128,7 @@ class KeeperLink:
         await self._in_order.wait()
 
     def next_id(self, offset: int) -> int | None:
-        """Return a new id for a message that follows the stdout line that ends at `offset`.
+        """Return a new id for a message after the stdout line that ends at `offset`.
 
         Return None while the keeper's highest id is unknown (`ready` waits for it), and after the run's end.
         """
@@ -138,14 +138,14 @@ class KeeperLink:
         return self._last_id
 
     def give_up(self) -> None:
-        """Stop following the run: no new id is given, and tasks in `ready` go on."""
+        """Stop following the run. `next_id` then returns None, and tasks in `ready` continue."""
         self._given_up = True
         self._own -= self._pids
         self._greeted.set()
         self._in_order.set()
 
     async def deliver(self) -> None:
-        """Send queued messages in order, over each connection anew, until cancelled."""
+        """Send queued messages in order until cancelled. A new connection gets all unacknowledged messages again."""
         while True:
             self._news = trio.Event()
             if self._in_order.is_set():
@@ -170,7 +170,7 @@ class KeeperLink:
         self._on_acknowledged(number)
 
     async def _refused(self, number: int, error: str) -> None:
-        """Send again later if the keeper's queue is full. A CLI that closed its stdin or exited never takes a message."""
+        """Send again later if the keeper's queue is full. A CLI without stdin, or after its exit, never takes a message."""
         if error == "full":
             await trio.sleep(STDIN_RETRY_S)
             self._sent_to = min(self._sent_to, number - 1)
@@ -187,26 +187,26 @@ class KeeperLink:
 
     @property
     def order_is_due(self) -> bool:
-        """Tell whether the order is no longer held back for a CLI that was asked to end by itself first."""
+        """Tell whether the order is no longer held back to let the CLI end by itself."""
         return self._end_at is not None and self._end_at <= clock.monotonic()
 
     @property
     def waits(self) -> bool:
-        """Tell whether the order is held back for a CLI that was asked to end by itself."""
+        """Tell whether the order is held back to let the CLI end by itself."""
         return self.ending and not self.order_is_due
 
     @property
     def unkillable(self) -> bool:
-        """Tell whether keeper and CLI survive a SIGKILL: they are traced, or the kernel waits for a disk."""
+        """Tell whether keeper and CLI survive a SIGKILL, because of a tracer or because the kernel waits for a disk."""
         return self._hung and self.exited is None
 
     @property
     def ladder(self) -> Ladder:
-        """Return the steps of the order; an empty list without one."""
+        """Return the steps of the order, or an empty list without an order."""
         return [(name, grace) for name, grace in self._end_order["ladder"]] if self._end_order else []
 
     def order_end(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:
-        """Order the end of the run in `after_s` seconds; `press` sends it. A later order can only shorten the end."""
+        """Order the end of the run in `after_s` seconds; `send_end` sends the order. A later order only shortens the time."""
         now = clock.monotonic()
         self._end_order = {"op": "end", "ladder": [list(step) for step in ladder], "reason": reason}
         self._end_sent = False
@@ -215,24 +215,24 @@ class KeeperLink:
         self._on_connected()
 
     def withdraw_order(self) -> None:
-        """Drop an order that was not sent, because the CLI did in time what it was asked for."""
+        """Drop an unsent order, because the CLI complied in time."""
         if self._end_order is not None and not self._end_sent and not self.order_is_due:
             self._end_order = self._end_at = self._hung_at = None
             self._on_connected()
 
     @property
     def send_end_at(self) -> float | None:
-        """Return when `press` is due next, once there is an order."""
+        """Return the time at which `send_end` is due next, or None without an order."""
         waits = self._end_at is not None and self._end_at > clock.monotonic()
         return self._end_at if waits else self._hung_at
 
     async def send_end(self) -> None:
-        """Send a due order to the keeper. A keeper that reports no end in time after it is killed with its CLI."""
+        """Send a due order to the keeper. Kill keeper and CLI if the keeper does not report the end in time."""
         now = clock.monotonic()
         due = self._end_order is not None and not self._end_sent and self._end_at is not None and now >= self._end_at
         if self._connection is not None and due:
             failpoint("keeper.order.before")
-            # A keeper that hangs with half a message read would let the order wait for ever.
+            # A keeper may hang in the middle of a message. The order must not wait for such a keeper forever.
             with trio.move_on_after(max(0.0, (self._hung_at or now) - now)):
                 self._end_sent = await self._connection.send(self._end_order or {})
             failpoint("keeper.order.after")
@@ -245,7 +245,7 @@ class KeeperLink:
     # -- reports of the keeper
 
     async def listen(self) -> None:
-        """Connect to the keeper, and again whenever the connection ends, until the run has ended."""
+        """Connect to the keeper, and connect again after each disconnect, until the run has ended."""
         while self.exited is None:
             try:
                 self._connection = await KeeperConnection.connect(self._dir.path)
@@ -276,7 +276,7 @@ class KeeperLink:
         self._on_change()
 
     async def aclose(self) -> None:
-        """Close the connection. A keeper whose run is over waits for this before it exits."""
+        """Close the connection. A keeper with an ended run waits for this close before its exit."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.aclose()
@@ -303,7 +303,7 @@ class KeeperLink:
                 self._set_exited(exit_from_file(message.get("exit")))
 
     def _set_blocked(self, blocked: bool) -> None:
-        """Give a keeper more time to end while its disk is full. It keeps that time once the end was ordered."""
+        """Give a keeper more time to end while the disk is full. The extra time stays once the end is ordered."""
         if blocked and self._slack_s == LADDER_SLACK_S:
             self._slack_s += DISK_SLACK_S
             self._hung_at = None if self._hung_at is None else self._hung_at + DISK_SLACK_S
@@ -321,7 +321,7 @@ class KeeperLink:
     # -- a keeper that cannot be reached
 
     async def _look_at_files(self) -> None:
-        """Find out from the run's directory what became of the keeper. Waits a moment if the directory does not tell."""
+        """Search the run's directory for the fate of the keeper. Wait a moment if the directory does not tell."""
         try:
             with self._storage.watched():
                 if (record := self._dir.exit_record()) is not None:
@@ -334,7 +334,7 @@ class KeeperLink:
             await trio.sleep(STORAGE_RETRY_S)
 
     async def _declare_dead(self) -> None:
-        """Take the lock of a keeper that is gone without an exit record, end what it left, and write the record."""
+        """Take the lock of a keeper that is gone without an exit record, end the remaining processes, and write the record."""
         lock = FileLock(self._dir.lock)
         if lock.acquire() is not None:
             return  # the keeper was only starting
@@ -349,7 +349,7 @@ class KeeperLink:
             lock.release()
 
     async def _sweep(self, keeper: int | None = None) -> list[dict[str, Any]]:
-        """Kill the run's processes and what its keeper left to the daemon. Return what was killed."""
+        """Kill the run's processes and the orphans of the keeper. Return the killed processes."""
         cgroup = self._dir.intent().get("cgroup")
         killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
         return killed + (await self._orphans.end() if self._orphans is not None else [])

@@ -1,8 +1,8 @@
-"""Start of keepers: forked by the keeper zygote, or started one by one while there is none.
+"""Start of keepers: by the keeper zygote, or one by one without a zygote.
 
-A run has at most one keeper, however often a start is tried: a keeper takes the lock of the run or exits, and a keeper
-that finds the start record of an earlier one exits too. So an unconfirmed start may be tried again, once its pipes show
-that no keeper has them.
+A run has at most one keeper, however often a start is tried. A keeper takes the lock of the run or exits. A keeper also
+exits at the start record of an earlier keeper. So an unconfirmed start may be repeated, once the pipes show that no
+keeper holds them.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from clisup.host.process.keepers import KEEPER_FILE, ForkedKeeper, KeeperProcess
 __all__ = ["KeeperStart", "KeeperStarts"]
 
 UP_LIMIT_S = 20.0  # for the start of a zygote: as long as a keeper has for its first message
-FORK_LIMIT_S = 5.0  # for a zygote's answer: one that hangs or is stopped is killed, and its requests are tried again
-FIRST_PAUSE_S = 0.1  # before another zygote; doubled each time, up to the next line
+FORK_LIMIT_S = 5.0  # for a zygote's answer: a silent zygote is killed, and its requests are tried again
+FIRST_PAUSE_S = 0.1  # before another zygote; doubled each time, up to LONGEST_PAUSE_S
 LONGEST_PAUSE_S = 60.0
-STEADY_S = 60.0  # a zygote that lived so long was no failure: the pauses begin again
-TAKEN = ("locked", "started", "exited")  # answers of a keeper that finds an earlier one, or its traces
+STEADY_S = 60.0  # a zygote with this lifetime was no failure: the pauses begin again
+TAKEN = ("locked", "started", "exited")  # answers of a keeper that finds an earlier keeper or its traces
 _log = structlog.get_logger()
 
 
 class KeeperStart(NamedTuple):
-    """Result of a start: the keeper's first message and its pid, for the log.
+    """Result of a start: the keeper's first message, and the pid for the log.
 
-    The message is `{"ready": ...}` or `{"error": ...}`; an empty one means that the run's directory tells.
-    `not_forked` says why the zygote failed.
+    The message is `{"ready": ...}` or `{"error": ...}`. After an empty message the run's directory shows the result.
+    `not_forked` is the reason for a failure of the zygote.
     """
 
     word: dict[str, Any]
@@ -44,14 +44,14 @@ class KeeperStart(NamedTuple):
 
 
 class KeeperStarts:
-    """Starts the keepers of one daemon. `run` keeps a zygote; starts work without one too."""
+    """Starter of the keepers of one daemon. `run` keeps a zygote; starts also work without a zygote."""
 
     def __init__(self, keeper_file: str = KEEPER_FILE) -> None:
         self._keeper_file = keeper_file
         self._zygote: KeeperZygote | None = None
 
     async def run(self) -> None:
-        """Keep a zygote until cancelled. A lost zygote is replaced."""
+        """Keep a zygote until cancelled. Replace a lost zygote."""
         pause = FIRST_PAUSE_S
         while True:
             began = clock.monotonic()
@@ -63,7 +63,7 @@ class KeeperStarts:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _keep_one(self) -> str:
-        """Keep one zygote for as long as it lives. Return why it is gone."""
+        """Keep one zygote until its end. Return the reason for the end."""
         try:
             zygote = KeeperZygote(self._keeper_file)
         except OSError as error:
@@ -84,7 +84,7 @@ class KeeperStarts:
                 await zygote.end()
 
     async def start(self, spec: dict[str, Any], reaping: trio.Nursery) -> KeeperStart:
-        """Start a run's keeper and wait for its first message. Zombies are reaped in `reaping`.
+        """Start a run's keeper and wait for its first message. `reaping` reaps the zombies.
 
         Raises `WorldError(spawn_failed)` if no process can be started.
         """
@@ -114,7 +114,7 @@ class KeeperStarts:
 
 
 def _encoded(spec: dict[str, Any]) -> bytes:
-    """Encode a spec. msgspec is ten times faster for a prompt of 16 MiB, but refuses an environment that is no UTF-8."""
+    """Encode a spec. msgspec is ten times faster for a prompt of 16 MiB, but refuses an environment outside UTF-8."""
     try:
         return msgspec.json.encode(spec)
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def _encoded(spec: dict[str, Any]) -> bytes:
 
 
 async def _hand_over(keeper: ForkedKeeper, spec: bytes) -> dict[str, Any] | None:
-    """Hand the spec over, as `KeeperPipes.hand_over`. A zygote that does not answer is killed, so that the pipes tell."""
+    """Hand the spec over, as `KeeperPipes.hand_over`. Kill a zygote without an answer, so that the pipes show the result."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_kill_without_answer, keeper)
         word = await keeper.pipes.hand_over(spec)

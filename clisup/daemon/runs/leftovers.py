@@ -1,7 +1,7 @@
-"""Leftover processes of runs whose keeper is dead, and runs of sessions that could not be loaded.
+"""Leftover processes of runs with a dead keeper, and runs of sessions that could not be loaded.
 
 The cgroup and the marker in the environment identify a process. The daemon ends only processes of this state directory,
-and no process that the orphan policy `keep` has released.
+except processes that the orphan policy `keep` has released.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Contai
 
 
 async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
-    """End the runs of a session that could not be loaded, keepers first, and return their numbers.
+    """End the runs of a session that could not be loaded, keepers first, and return the numbers of the runs.
 
-    No timer, limit or client would apply to them. Their output stays in the spools.
+    No timer, limit or client would apply to such a run. The output stays in the spools.
     """
     directory = SessionDir(state_dir, session_id)
     ended = []
@@ -47,7 +47,7 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
 
 
 async def end_run(run: RunDir) -> None:
-    """End an unsupervised run: its keeper first, then the rest of its process tree."""
+    """End an unsupervised run: the keeper first, then the rest of the process tree."""
     await sweep(run.session, run.number, keeper=lock_holder(run.lock), cgroup=_cgroup_of(run))
 
 

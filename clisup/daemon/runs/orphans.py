@@ -1,8 +1,8 @@
-"""Orphans: processes below a CLI whose keeper was killed. The daemon is the subreaper of its tree (prctl(2)) and becomes their parent.
+"""Orphans: processes below a CLI with a killed keeper. The daemon is a subreaper (prctl(2)) and becomes the parent of orphans.
 
-A keeper is the subreaper of its CLI's tree. When the keeper is killed, the kernel gives its children to the next subreaper,
-which is the daemon. So an orphan is found though it left its cgroup and cleared its environment. Keepers outlive a daemon:
-after the daemon's death their orphans go to init, where only cgroup and environment tell them (docs/decisions/0058).
+A keeper is the subreaper of the CLI's tree. After the kill of a keeper, the kernel gives the children to the next subreaper,
+the daemon. So the daemon finds an orphan even if the orphan left its cgroup and cleared its environment. Keepers outlive a
+daemon: after the daemon's death orphans go to init. There only cgroup and environment identify orphans (docs/decisions/0058).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from clisup.store.session_dir import SessionDir
 __all__ = ["Orphans", "children_of_this_process"]
 
 REAP_PAUSE_S = 5.0
-"""Between two looks for zombies. Everybody who starts a process here reaps it at once: a zombie seen twice was adopted."""
+"""Seconds between two looks for zombies. The daemon reaps its own processes at once: a zombie seen twice was adopted."""
 
 
 def children_of_this_process() -> list[int]:
     """Return the pids of all children, zombies included.
 
-    The kernel's own list names them: a keeper cannot be dumped, so hidepid= (proc(5)) hides its directory in /proc.
+    The pids come from the kernel's own list. A keeper is undumpable, so hidepid= (proc(5)) hides the keeper's directory in /proc.
     """
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
@@ -48,19 +48,19 @@ class Orphans:
         self._keeps = keeps
 
     async def end(self) -> list[dict[str, Any]]:
-        """SIGKILL the orphans of killed keepers and their descendants, and return `{pid, comm}` of each.
+        """Send SIGKILL to the orphans of killed keepers and their descendants, and return `{pid, comm}` of each.
 
-        An orphan has the mark of a keeper's CLI (`is_marked`), which the daemon's own children do not have. A process that
-        `orphans = "keep"` let go has it, too, so it is left alone: its environment names its run, and the run's exit record
-        says so. One without a name is left alone while any backend keeps orphans. Returns after `KILL_LIMIT_S` at the latest.
+        An orphan has the mark of a keeper's CLI (`is_marked`), unlike the daemon's own children. A process that `orphans = "keep"`
+        released also has the mark and is spared. Its environment names the run, and the run's exit record shows the release. A
+        process without a run name is spared while any backend keeps orphans. Returns after `KILL_LIMIT_S` at the latest.
         """
         killed: dict[int, str] = {}
         with trio.move_on_after(KILL_LIMIT_S):
-            # A killed orphan gives its children to the daemon before it becomes a zombie: none left alive means all gone.
+            # A killed orphan gives its children to the daemon before it becomes a zombie. So no living orphan means the end.
             while alive := [pid for pid in children_of_this_process() if self._is_to_end(pid)]:
                 for pid in alive:
                     killed.setdefault(pid, name_of(pid))
-                    os.kill(pid, signal.SIGKILL)  # nobody else has reaped it: it is this process's own child
+                    os.kill(pid, signal.SIGKILL)  # safe: the pid belongs to an unreaped child of this process
                 await trio.sleep(KILL_PAUSE_S)
         for pid in children_of_this_process():
             if is_marked(pid) and _is_zombie(pid):
@@ -75,10 +75,10 @@ class Orphans:
         try:
             return not (SessionDir(self._state_dir, run[0]).run(run[1]).exit_record() or {}).get("kept")
         except WorldError:
-            return False  # the disk does not tell whether the run let it go
+            return False  # the disk does not tell whether the run released the process
 
     async def reap(self) -> None:
-        """Reap adopted zombies until cancelled: orphans, and keepers that have lost their zygote or an earlier daemon in place."""
+        """Reap adopted zombies until cancelled: orphans, and keepers of a lost zygote or of an earlier daemon in this process."""
         before = set[int]()
         while True:
             zombies = {pid for pid in children_of_this_process() if _is_zombie(pid)}

@@ -1,9 +1,9 @@
-"""Reader of a run's output: both spools, in bounded steps, and their bytes as lines.
+"""Reader of a run's output: both spools as lines, in bounded steps.
 
-The task that receives the keeper's message reads one step at once. To wake another task for a single line would take
-longer than the line. Everything else is read by `pump`. A step reads at most one chunk of each spool and ends after
-`STEP_S`. Lines that are left wait for the next step. Between two steps of `pump` every other task has its turn, and runs
-with more to read take turns.
+The task that receives the keeper's message reads one step at once: waking another task for a single line would take
+longer than the line. `pump` reads everything else. A step reads at most one chunk of each spool and ends after `STEP_S`.
+Remaining lines wait for the next step. Between two steps of `pump` every other task has a turn, and runs with more to
+read take turns.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from clisup.store.spool import SpoolFile
 __all__ = ["CHUNK_LINES", "STEP_S", "SpoolLines", "SpoolReader", "readable"]
 
 STEP_S = 0.002
-"""Seconds in which a step takes lines of one CLI. To journal their events takes about as long.
+"""Longest time in seconds in which a step takes lines of one CLI. Journaling the events takes about as long.
 
 The cost of lines differs by a factor of a thousand, so the clock ends a step, not a count of lines.
 """
 CHUNK_LINES = 128
 """Most lines of one chunk. The daemon checks the clock between two chunks."""
 LONG_BEGUN = 64 * 1024
-"""Bytes of an unfinished line from which on only `pump` reads: a long line takes its time."""
+"""Bytes of an unfinished line above which only `pump` reads, because a long line takes long."""
 
 
 class SpoolLines(SpoolFile):
-    """Lines of one spool. The lines in `waiting` are read and not yet taken."""
+    """Lines of one spool. `waiting` holds lines that are read and not yet taken."""
 
     def __init__(self, path: str, offset: int, limit: int) -> None:
         super().__init__(path, offset)
@@ -52,7 +52,7 @@ class SpoolLines(SpoolFile):
         self.waiting += self.framer.feed(data)
 
     def chunk(self, limit: int) -> Iterator[Line]:
-        """Yield the lines that wait, up to the first that is longer than `limit` bytes."""
+        """Yield waiting lines, up to the first line of more than `limit` bytes."""
         for line in islice(self.waiting, CHUNK_LINES):
             if line.end - line.start > limit:
                 return
@@ -60,15 +60,15 @@ class SpoolLines(SpoolFile):
 
     @property
     def place(self) -> int:
-        """Return the end of the last line that was taken."""
+        """Return the end of the last line taken."""
         return self.waiting[0].start if self.waiting else self.framer.offset - self.framer.pending
 
 
 class SpoolReader:
     """Reader of the two spools of one run. `take` and `pump` read, one step at a time.
 
-    `take_bytes` gets the new bytes of stdout, or none while lines wait, and the time at which the step ends.
-    `caught_up` is called once, when the first `behind` bytes of stdout are taken. `turns` is shared by all runs.
+    `take_bytes` gets the new bytes of stdout, or no bytes while lines wait, and the end time of the step. `caught_up` runs
+    once, when the first `behind` bytes of stdout are taken. All runs share `turns`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SpoolReader:
         self._err_due = True  # stderr may have unread bytes
 
     def wake(self) -> None:
-        """Let `pump` look again: there is something to store, or the run has ended."""
+        """Let `pump` check again: the batch has something to store, or the run has ended."""
         self._wake.set()
 
     def check_both(self) -> None:
@@ -103,7 +103,7 @@ class SpoolReader:
         self._wake.set()
 
     async def take(self, out_size: int, err_size: int) -> None:
-        """Read one step: the keeper reports these sizes of the spools."""
+        """Read one step, after the keeper's report of these sizes of the spools."""
         self._err_due = self._err_due or err_size > self._err.offset
         if out_size <= self._out.offset and not self._err_due:
             return  # the message is older than the last read
@@ -118,7 +118,7 @@ class SpoolReader:
             self._wake = trio.Event()
             self._err_due = self._err_due or last
             while await self._next_step():
-                # To get the lock takes a round of the event loop. The lock then passes to the next waiter.
+                # Taking the lock costs a round of the event loop. The lock then passes to the next waiter.
                 async with self._turns:
                     pass
             if last:
@@ -183,10 +183,10 @@ class SpoolReader:
 
 
 async def readable(line: Line, decoder: Decoder, limits: LimitsConfig) -> Line:
-    """Return the line as a decoder can read it.
+    """Return the line in a form that a decoder can read.
 
     A line of megabytes is shortened step by step, so that the lines of other sessions do not wait. A line of more than
-    `line_values` values becomes an oversize line, unread.
+    `line_values` values becomes an oversize line without its text.
     """
     if line.pieces:
         steps = shorten(line, decoder.passes_on, over=limits.inline_bytes, most_values=limits.line_values)

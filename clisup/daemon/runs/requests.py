@@ -19,9 +19,9 @@ _CANCELLED = ApprovalAnswer("cancelled")
 
 
 class ApprovalRequests:
-    """Approval requests of one run. The ledger holds the open ones, so each step here follows a write of the journal.
+    """Approval requests of one run. The ledger holds the open requests, so each step here follows a write of the journal.
 
-    `decoder` returns the present decoder. `changed` is called when the CLI continues.
+    `decoder` returns the present decoder. `changed` runs when the CLI continues.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class ApprovalRequests:
         self.ready: Callable[[], Awaitable[None]] = keeper.ready
 
     def reply(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """Return the answer in the CLI's protocol, or None if the CLI does not wait for one.
+        """Return the answer in the CLI's protocol, or None if the CLI does not wait for an answer.
 
-        Call it after `ready`: then all requests to an earlier daemon are known. Raises `UsageError(unsupported)`.
+        Call `ready` first: then all requests to an earlier daemon are known. Raises `UsageError(unsupported)`.
         """
         return self._decoder().answer(approval_id, answer)
 
@@ -71,7 +71,7 @@ class ApprovalRequests:
         return len(self._sink.turn.approvals) > self._limit
 
     def submit(self, events: Sequence[EventBase]) -> None:
-        """Submit journaled requests for a decision. A request that is decoded again may have one already."""
+        """Submit journaled requests for a decision. A request that is decoded again may already have a decision."""
         for event in events:
             if not isinstance(event, ApprovalRequested):
                 continue
@@ -81,14 +81,14 @@ class ApprovalRequests:
                 self._tracker.see(ApprovalResolved(approval_id=event.approval_id, decision="cancelled"))
 
     def cancel(self, ending: TurnEnding) -> list[Item]:
-        """Cancel the open requests of a run that is being ended, and return what to journal."""
+        """Cancel the open requests of a run that is being ended, and return the items to journal."""
         items = self._sink.cancel_approvals(ending)
         for item in items:
             self._tracker.see(item.event)
         return items
 
     def cancellations(self) -> str:
-        """Return the replies that a CLI needs to its open requests beside the request to end the turn."""
+        """Return the replies to open requests that the CLI needs beside the request to end the turn."""
         return "".join(self.reply(name, _CANCELLED) or "" for name in self._sink.turn.approvals)
 
 

@@ -1,7 +1,7 @@
-"""Run of a CLI process in the daemon: its two spools, its decoder, its watchdog and the link to its keeper.
+"""Run of a CLI process in the daemon: two spools, a decoder, a watchdog and the link to the keeper.
 
-The same code serves a run that has just started and one that is adopted after a restart. What was journaled before is
-decoded again in silence, up to the last place that the journal names. From there on every event is journaled.
+The same code serves a new run and a run that is adopted after a restart. The run decodes journaled output again without
+journaling, up to the last place in the journal. The run journals every later event.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = ["Run", "RunSettings"]
 
 
 class Run:
-    """Run of one CLI process. `drive` follows it to its end, and returns the exit record when all its output is journaled."""
+    """Run of one CLI process. `drive` follows the process to the end, journals all output and returns the exit record."""
 
     def __init__(
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
@@ -69,7 +69,7 @@ class Run:
         self._stderr = StderrEvents(self._batch, lambda: sink.turn, redact, run=settings.number, path=run_dir.err,
                                     limit=limits.stderr_events)  # fmt: skip
         self._decoded_to = begin["out"]
-        self._plain_bytes = min(limits.inline_bytes, limits.line_values)  # no payload is longer, and no values are more
+        self._plain_bytes = min(limits.inline_bytes, limits.line_values)  # a line of this size exceeds neither limit
         # Output up to the present size is decoded before anything is sent to the CLI.
         self._reader = SpoolReader(
             self._out, self._err, self._stderr, self._batch, settings.storage, settings.read_turns,
@@ -80,14 +80,14 @@ class Run:
             on_output=self._reader.take, on_change=self.check_spools, on_connected=self._rearm,
             on_blocked=self._spool_blocked, on_acknowledged=self._acknowledged,
         )  # fmt: skip
-        self._heartbeat = False  # the last read held nothing but heartbeats of a tool
+        self._heartbeat = False  # the last read held only heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
         self._limits = RunLimits(settings.limits, settings.request.native_session_id)
         self._live = settings.request.live
-        self._unseen = True  # the session has not been told of the turn's first frame
-        self._terminals: list[Terminal] = []  # terminal frames of the turn: another one for each follow-up
-        self._waits = False  # the live process has reported the turn's end, which counts once the CLI is idle
-        self._given_up: frozenset[str] = frozenset()  # prompts that the CLI has dropped since it was idle
+        self._unseen = True  # the session does not know the turn's first frame yet
+        self._terminals: list[Terminal] = []  # terminal frames of the turn; each follow-up adds another
+        self._waits = False  # the live process has reported the turn's end, but the end counts once the CLI is idle
+        self._given_up: frozenset[str] = frozenset()  # prompts that the CLI dropped since its last idle state
         self.used_before = self._decoded_to > 0  # an earlier turn has ended in this process
         self.spoke = False  # the CLI has printed something of the turn
         self.terminal: Terminal | None = None
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def keeper_pid(self) -> int | None:
-        """Return the keeper's pid from its hello, or None before the first link."""
+        """Return the keeper's pid from its hello, or None before the first connection."""
         return self._keeper.keeper_pid
 
     @property
@@ -125,23 +125,23 @@ class Run:
 
     @property
     def ending(self) -> bool:
-        """Tell whether the whole run is being ended. A turn of a live process can be ended without that."""
+        """Tell whether the whole run is being ended. The daemon can also end a single turn of a live process."""
         return self._termination.retired is not None or (self._keeper.ending and self._keeper.order_is_due)
 
     @property
     def frames(self) -> FrameSample:
-        """Return the sample of its frames for drift detection."""
+        """Return the sample of frames for drift detection."""
         return self._settings.frames
 
     @property
     def turn(self) -> TurnRecord:
-        """Return the running turn. Between two turns of a live process it has no id."""
+        """Return the running turn. Between two turns of a live process the turn has no id."""
         return self._sink.turn
 
     # -- the run as a whole ------------------------------------------------------------------------------------------
 
     async def drive(self, *tasks: Callable[[Run], Awaitable[None]]) -> ExitRecord:
-        """Follow the run until it has ended and all its output is journaled. `tasks` run beside it, until then."""
+        """Follow the run until the process has ended and all output is journaled. `tasks` run meanwhile."""
         self._termination.resume()
         await self._batch.with_retry(self._stdin.repeat)
         try:
@@ -165,7 +165,7 @@ class Run:
         return self._keeper.exited
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the running turn. End the whole run, too, if it serves one turn or does not obey."""
+        """End the running turn. Also end the whole run if the run serves one turn or does not obey."""
         self._termination.end(reason, ladder, **why)
 
     def set_timeouts(self, timeouts: TurnTimeouts) -> None:
@@ -178,7 +178,7 @@ class Run:
         self._termination.retire(reason)
 
     def _interrupt_message(self) -> str | None:
-        """Return the request to end the turn in the CLI's protocol. None without a turn, or if only signals do that."""
+        """Return the request to end the turn in the CLI's protocol. None without a turn, or if only signals end a turn."""
         message = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
         return None if message is None else message + self.requests.cancellations()
 
@@ -189,12 +189,12 @@ class Run:
     async def send(self, text: str, item: Item, ready: Callable[[], bool] = lambda: True) -> bool:
         """Journal `item`, then send `text` (whole lines) to the CLI once, even if the daemon dies in between.
 
-        Return False if the run has ended or `ready` refuses at the last moment. Then nothing has happened.
+        Return False, without any effect, if the run has ended or `ready` refuses at the last moment.
         """
         return await self._stdin.send(text, lambda: item, ready)
 
     async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
-        """Begin another turn of a live process: journal `item`, its start, and send its prompt, as `send` does."""
+        """Begin another turn of a live process: journal the start (`item`) and send the prompt, as `send` does."""
 
         def with_place() -> Item:
             return replace(item, memo={**(item.memo or {}), "begin": self._place()})
@@ -220,7 +220,7 @@ class Run:
     # -- messages of the keeper --------------------------------------------------------------------------------------
 
     def check_spools(self) -> None:
-        """Look for new output, and for the exit."""
+        """Check for new output and for the exit."""
         self._reader.check_both()
 
     def _rearm(self) -> None:
@@ -233,7 +233,7 @@ class Run:
         self._stdin.acknowledged(number)
 
     def _caught_up(self) -> None:
-        """Begin to send: all earlier output is decoded, so the replies to it are queued in their places."""
+        """Begin to send. All earlier output is decoded, so its replies are queued in order."""
         self._keeper.in_order()
 
     def _has_unread(self) -> bool:
@@ -248,7 +248,7 @@ class Run:
     # -- from bytes to the journal -----------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        """Read both spools to their ends until the run has ended. Then take last lines without a newline."""
+        """Read both spools until the run has ended. Then take last lines without a newline."""
         await self._reader.pump(lambda: self._keeper.exited is not None)
         if (line := self._out.framer.close()) is not None:
             await self._take_out(await readable(line, self._decoder, self._settings.limits))
@@ -257,7 +257,7 @@ class Run:
         await self._batch.store()
 
     async def take_bytes(self, data: bytes, until: float) -> None:
-        """Cut the data and take lines until that time. `data` is empty while lines wait."""
+        """Cut the data into lines and take lines until the time `until`. `data` is empty while lines wait."""
         out = self._out
         if data:
             out.cut(data)
@@ -280,7 +280,7 @@ class Run:
         self.watchdog.alive(heartbeat=self._heartbeat)
 
     def _is_midway(self, turn: TurnRecord) -> bool:
-        """Tell whether a line may need no decision: the turn has spoken and has not ended.
+        """Tell whether a line may need no decision: the turn has begun its output and has not ended.
 
         The turn's first frame changes the session's state. A live process may begin a turn by itself, or wait for the end.
         """
@@ -324,7 +324,7 @@ class Run:
         self._controls.answered(decoded.answers)
         self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
         if asked := has_approvals(decoded.events):
-            await self._batch.store()  # the journal tells which approvals are open
+            await self._batch.store()  # the journal knows the open approvals
         for k, event in enumerate(decoded.events):
             if self.requests.is_new(event):
                 self._take_event(event, line, k)
@@ -340,7 +340,7 @@ class Run:
         self.watchdog.phase_changed()
 
     def _submit(self, events: Sequence[EventBase]) -> None:
-        """Submit the approval requests of a line, and end a run that has too many of them."""
+        """Submit the approval requests of a line. End a run with too many open requests."""
         self.requests.submit(events)
         if self.requests.too_many and self._sink.turn.ending is None and not self._keeper.ending:
             self.end("approvals", ladder_for("term", self.watchdog.timeouts))
@@ -351,7 +351,7 @@ class Run:
         idle = self._decoder.idle
         self._given_up |= self._decoder.given_up
         if idle and self._waits:
-            if self._sink.turn.ending:  # the background work was stopped, so the CLI's words are no answer to it
+            if self._sink.turn.ending:  # the background work was stopped, so the CLI's text is not its answer
                 self._terminals.append(replace(self._terminals.pop(), is_error=True, interrupted=True, text=""))
             await self._end_turn(self._place(line, after=True))
         if idle and not self._sink.turn.id:
@@ -377,10 +377,10 @@ class Run:
     # -- turns of one process ------------------------------------------------------------------------------------------
 
     async def _goes_on(self, line: Line, events: Sequence[EventBase]) -> bool:
-        """Note that the CLI asks its model again. Return whether it begins another turn, which is journaled then.
+        """Record another request of the CLI to its model. Return True, and journal a turn, if another turn begins.
 
-        A process that serves one turn goes on with that turn. So does a live one that waits for its background work, unless
-        it begins with another prompt.
+        A process for one turn continues its turn. A live process that waits for background work also continues its turn, except
+        at the start of another prompt.
         """
         prompts = self._decoder.prompts
         if self._waits and prompts and any(isinstance(event, SessionInit) for event in events):
@@ -401,7 +401,7 @@ class Run:
         return True
 
     async def _take_terminal(self, terminal: Terminal, line: Line) -> None:
-        """Take a terminal frame: as far as the daemon knows now, the turn ends with it."""
+        """Take a terminal frame, which ends the turn as far as the daemon knows now."""
         turn = self._sink.turn
         if not self._live:
             self._terminals.append(terminal)
@@ -412,7 +412,7 @@ class Run:
             return
         self._terminals.append(terminal)
         if turn.origin == "prompt" and all(terminal.follow_up for terminal in self._terminals):
-            # The CLI began a follow-up of its own just before the prompt reached it. The prompt's turn comes next.
+            # The CLI began a follow-up of its own just before the prompt arrived. The prompt's turn comes next.
             if not turn.has_journaled("out", line.end):
                 self.note(FOLLOW_UP_FIRST)
         elif self._decoder.ends_when_idle:
@@ -421,7 +421,7 @@ class Run:
             await self._end_turn(self._place(line, after=True))
 
     async def _end_turn(self, place: SpoolPlace) -> None:
-        """Journal the end of a turn of a live process, which rests from here on."""
+        """Journal the end of a turn of a live process, and let the process rest."""
         await self._batch.store()
         whole = sum_of(self._terminals)
         self._terminals, self._waits = [], False
@@ -435,12 +435,12 @@ class Run:
         self._sink.turn_ended()
 
     def _place(self, line: Line | None = None, *, after: bool = False) -> SpoolPlace:
-        """Return the place up to which both spools are decoded: before `line`, or after it."""
+        """Return the place up to which both spools are decoded: before or after `line`."""
         out = self._decoded_to if line is None else line.end if after else line.start
         return {"out": out, "err": self._err.place}
 
     def _new_turn(self, *, seen: bool) -> None:
-        """Begin another turn, or the rest after one, with its own decoder and its own time."""
+        """Begin another turn, or the rest after a turn, with a new decoder and new timers."""
         if not seen:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
@@ -451,7 +451,7 @@ class Run:
     # -- decisions of the daemon -------------------------------------------------------------------------------------
 
     def _check_limits(self, event: EventBase) -> None:
-        """End a run that retries without end, or that answers from another session."""
+        """End a run with endless retries, or with answers from another session."""
         if self._sink.turn.ending is not None or self._keeper.ending or self.terminal is not None:
             return
         if (fault := self._limits.fault(event)) is not None:
@@ -459,6 +459,6 @@ class Run:
             self.end(fault.reason, ladder_for("term", self.watchdog.timeouts), error=error)
 
     def note(self, event: EventBase, memo: TurnState | None = None) -> None:
-        """Journal an event of the daemon with the next batch. It waits while the disk is full, as all events do."""
+        """Journal an event of the daemon with the next batch. A full disk delays this event like all others."""
         self._batch.add(Item(event, self._sink.turn.id, memo=memo))
         self._reader.wake()

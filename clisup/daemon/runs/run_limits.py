@@ -12,14 +12,14 @@ __all__ = ["Fault", "RunLimits"]
 
 
 class Fault(NamedTuple):
-    """Reason to end a run: its word for the journal, and the turn's error."""
+    """Reason to end a run: a word for the journal, and the turn's error."""
 
     reason: str
     error: TurnError
 
 
 class RunLimits:
-    """Limits of one run. `native_session_id` is the session that the CLI was started for, or None if the CLI chooses one."""
+    """Limits of one run. `native_session_id` is the session for which the CLI was started, or None if the CLI chooses."""
 
     def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
         self._patience = Patience(limits.retries, limits.retry_wait_s)

@@ -32,7 +32,7 @@ FOLLOW_UP_FIRST = Notice(code="follow_up_first", message="a follow-up of the CLI
 class RunSettings(Struct, frozen=True):
     """Settings of a run, from its session and backend. All runs of the daemon share `own` and `read_turns`.
 
-    `own` are the pids of the connected keepers and their CLIs. Runs with more to read take turns by `read_turns`.
+    `own` holds the pids of the connected keepers and CLIs. Runs with more to read take turns by `read_turns`.
     """
 
     session_id: str
@@ -48,7 +48,7 @@ class RunSettings(Struct, frozen=True):
 
 
 class RunSink(Protocol):
-    """Recorder of a run's events. A one-shot run has another one than a live run."""
+    """Recorder of a run's events. One-shot runs and live runs have different recorders."""
 
     @property
     def turn(self) -> TurnRecord: ...

@@ -1,4 +1,4 @@
-"""Events of a CLI's stderr: redacted, cut, and a bounded number for each turn. The spool has all of it."""
+"""Events of a CLI's stderr: redacted, cut, and a bounded number for each turn. The spool has the whole stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StderrEvents:
         self._run, self._path, self._limit = run, path, limit
 
     def take(self, line: Line) -> None:
-        """Add an event for the line if it is not journaled yet and the limit is not reached."""
+        """Add an event for the line, unless the line is journaled or the limit is reached."""
         turn, limit = self._turn(), self._limit
         known = turn.stderr_events + self._batch.stderr_lines
         if turn.has_journaled("err", line.end) or known > limit:

@@ -1,7 +1,7 @@
 """Messages of the daemon to a CLI's stdin: a prompt for a live process, an answer, a control request and its answer.
 
-Each message is journaled with its id before the keeper gets it. Its text waits in a file until the CLI's stdin has it.
-So the CLI gets each message once, even if the daemon dies at any moment.
+The daemon journals each message with an id, then sends the message to the keeper. A file holds the text until the CLI's
+stdin has received the message. So the CLI gets each message once, even if the daemon dies at any moment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["ControlRequests", "StdinMessages"]
 
 
 class StdinMessages:
-    """Messages to one run. `send` may be called from several tasks.
+    """Messages to one run. Several tasks may call `send`.
 
-    `decoded_to` returns the end of the last stdout line that was decoded: ids of messages follow it.
+    `decoded_to` returns the end of the last decoded stdout line. The ids of messages follow this end.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class StdinMessages:
         self._keeper = keeper
         self._batch = batch
         self._decoded_to = decoded_to
-        self._acknowledged = 0  # the highest id that the CLI's stdin has, as the keeper reported
+        self._acknowledged = 0  # the highest id in the CLI's stdin, as the keeper reported
 
     def next_id(self) -> int | None:
-        """Reserve the id of a message, or return None if none can be sent now."""
+        """Reserve the id of a message, or return None if no message can be sent now."""
         return self._keeper.next_id(self._decoded_to())
 
     async def send(self, text: str, item: Callable[[], Item], ready: Callable[[], bool]) -> bool:
@@ -79,13 +79,13 @@ class StdinMessages:
         return True
 
     def repeat(self) -> None:
-        """Send the messages of an earlier daemon again. The keeper knows which of them the CLI has had."""
+        """Send the messages of an earlier daemon again. The keeper skips messages that the CLI already has."""
         for number, token in self._sink.turn.says:
             if (text := self._dir.load_message(token)) is not None:
                 self._keeper.say(number, text)
 
     def acknowledged(self, number: int) -> None:
-        """Drop the stored messages up to this id: the CLI's stdin has them."""
+        """Drop the stored messages up to this id, because the CLI's stdin has received the messages."""
         self._acknowledged = max(self._acknowledged, number)
         for sent, token in self._sink.turn.says:
             if sent <= number:
@@ -99,13 +99,13 @@ class _OpenRequest:
 
 
 class ControlRequests:
-    """Open control requests of one run, by their ids."""
+    """Open control requests of one run, by id."""
 
     def __init__(self) -> None:
         self._open: dict[str, _OpenRequest] = {}
 
     async def request(self, request_id: str, send: Callable[[], Awaitable[bool]]) -> ControlAnswer | None:
-        """Send a request and wait for its answer. Return None if it was not sent, or the run ended without an answer."""
+        """Send a request and wait for the answer. Return None if the request was not sent, or without an answer at the run's end."""
         request = self._open[request_id] = _OpenRequest()
         try:
             if not await send():

@@ -19,10 +19,10 @@ __all__ = ["Termination"]
 
 
 class Termination:
-    """Termination of one run. The reason is journaled before the order goes out, so that the next daemon knows it.
+    """Termination of one run. The reason is journaled before the order goes out, so that the next daemon knows the reason.
 
-    `note` journals an event. `interrupt_message` returns the request to end the turn in the CLI's protocol, if there is
-    one. `cancel_approvals` cancels the open approvals.
+    `note` journals an event. `interrupt_message` returns the request to end the turn in the CLI's protocol, or None.
+    `cancel_approvals` cancels the open approvals.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Termination:
         self._note_event = note
         self._interrupt_message = interrupt_message
         self._cancel_approvals = cancel_approvals
-        self.retired: str | None = None  # why the whole process is ended, by the end of its stdin
+        self.retired: str | None = None  # reason to end the whole process by the end of stdin
 
     def set_timeouts(self, timeouts: TurnTimeouts) -> None:
         """Change the timers."""
         self._timeouts = timeouts
 
     def resume(self) -> None:
-        """Repeat the order of an earlier daemon. Whether the keeper has had it is not known."""
+        """Repeat the order of an earlier daemon. The keeper may already have the order."""
         ending = self._sink.turn.ending
         if ending and self._live and not self._sink.turn.id:
             self.retired = str(ending["reason"])
@@ -64,10 +64,10 @@ class Termination:
             self._order(str(ending["reason"]), ladder_for("term", self._timeouts), after_s=grace)
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
-        """End the turn or run. A second call only shortens the first, and a second polite one changes nothing.
+        """End the turn or run. A second call only shortens the first. A second polite call changes nothing.
 
-        If the CLI's protocol has a request for it, the daemon sends that first, in place of SIGINT and with its time.
-        The rest of the ladder follows if the CLI does not obey.
+        If the CLI's protocol has a request to end a turn, the daemon sends the request first. The request replaces SIGINT
+        and gets the time of SIGINT. The rest of the ladder follows if the CLI does not obey.
         """
         if self._sink.turn.ending is None and not self._keeper.ending:
             message = self._interrupt_message() if is_polite(ladder) else None
@@ -88,9 +88,9 @@ class Termination:
         self._order(reason, ladder)
 
     def repeat_interrupt(self) -> None:
-        """Send the request again, now that the CLI can be reached or the turn begins.
+        """Send the request again, because the CLI is reachable now or the turn begins.
 
-        A request before that is accepted by claude 2.1.329 and has no effect.
+        claude 2.1.329 accepts an earlier request without effect.
         """
         ending = self._sink.turn.ending
         if not ending or "asked" not in ending or (message := self._interrupt_message()) is None:
@@ -99,9 +99,9 @@ class Termination:
             self._keeper.say(number, message)
 
     async def send_when_ready(self) -> None:
-        """Send an earlier order to a live CLI as soon as the CLI can be reached.
+        """Send an earlier order to a live CLI as soon as the CLI is reachable.
 
-        An earlier daemon may have sent it already. The CLI ignores the second one.
+        An earlier daemon may have sent the order already. The CLI ignores the second order.
         """
         await self._keeper.ready()
         ending = self._sink.turn.ending
@@ -113,7 +113,7 @@ class Termination:
             self._keeper.say(number, None)
 
     def retire(self, reason: str) -> None:
-        """End a live process that waits for its next turn: by the end of its stdin, then the ladder."""
+        """End a live process that waits for its next turn: by the end of stdin, then by the ladder."""
         if self._keeper.ending or self._sink.turn.id:
             return
         self.retired = reason
@@ -129,19 +129,19 @@ class Termination:
         )
 
     def turn_began(self) -> None:
-        """Let a process that is being retired end a turn that it has just begun. It takes no other turn after that."""
+        """Let a retiring process finish a turn that has just begun. The process takes no further turn."""
         if self.retired is not None:
             self._keeper.withdraw_order()
 
     def turn_ended(self) -> None:
-        """Withdraw the order: the CLI has obeyed. A process that was being retired is retired now."""
+        """Withdraw the order, because the CLI has obeyed. Resume a delayed retirement of the process."""
         self._keeper.withdraw_order()
         if self.retired is not None:
             self.retire(self.retired)
 
     def _note(self, message: str, ending: TurnEnding) -> None:
         self._note_event(Notice(code="ending", message=message), {"ending": ending})
-        with suppress(WorldError):  # a full disk must not delay the end: the pump stores it later
+        with suppress(WorldError):  # a full disk must not delay the end: the pump stores the notice later
             self._batch.store_now()
 
     def _order(self, reason: str, ladder: Ladder, *, after_s: float = 0) -> None:

@@ -1,7 +1,7 @@
-"""Watchdog of a run: sleeps until the next deadline, checks the processes before it acts, and enforces their limits.
+"""Watchdog of a run: waits for the next deadline, checks the processes before any action, and enforces process limits.
 
-A tick that comes late was slept through (SIGSTOP, suspend), and grants a new window. Before the watchdog ends a silent
-tool or background task, it probes the process tree. Processes at work get a new window, a limited number of times.
+A late tick proves a pause (SIGSTOP, suspend), and grants a new window. Before the end of a silent tool or background
+task, the watchdog probes the process tree. Working processes get a new window, a limited number of times.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ UNREAD_PAUSE_S = 0.25
 LIMITS_CHECK_S = 1.0
 PROBES_APART_S = 0.25
 """Shortest time between two probes that are compared: the kernel counts CPU time in hundredths of a second."""
-_FIXED = ("startup", "linger", "resting", "turn")  # phases whose deadline no output moves
+_FIXED = ("startup", "linger", "resting", "turn")  # phases with a deadline that no output moves
 _PROBED = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
 class WatchdogTask:
-    """Timers of one run. The run calls `alive`, `phase_changed` and `new_turn`. `watch` and `check_limits` are its tasks.
+    """Timers of one run. The run calls `alive`, `phase_changed` and `new_turn`. `watch` and `check_limits` are tasks.
 
-    `note` journals an event. `has_unread` tells whether output waits to be read, and `read` has it read.
+    `note` journals an event. `has_unread` tells whether output is unread, and `read` requests a read.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class WatchdogTask:
         self._rearm.set()
 
     def hold(self, *, held: bool) -> None:
-        """Pause the timers while the CLI waits for a client's tool, which has its own limit."""
+        """Pause the timers while the CLI waits for a client's tool. Such a tool has its own limit."""
         self._dog.hold(held=held, now=clock.monotonic())
         self._rearm.set()
 
@@ -140,8 +140,8 @@ class WatchdogTask:
         if verdict.phase == "resting":
             self._termination.retire("idle")
             return
-        # Unread output is a sign of life, so read it before the decision. It does not move a fixed deadline, so read
-        # only once there: in a flood some output is always unread.
+        # Unread output is a sign of life, so read before the decision. No output moves a fixed deadline, so read only once
+        # there: in a flood some output is always unread.
         if self._has_unread() and not (verdict.phase in _FIXED and verdict.phase in self._probed):
             self._probed.add(verdict.phase)
             self._read()
@@ -178,7 +178,7 @@ class WatchdogTask:
         return self._evidence
 
     async def check_limits(self) -> None:
-        """Check the limits of memory and processes every second, and end a run that exceeds one."""
+        """Check the limits of memory and processes every second, and end a run over a limit."""
         limits = self._limits
         while limits.memory or limits.pids:
             seen = await trio.to_thread.run_sync(look, self._keeper.keeper_pid)
@@ -210,7 +210,7 @@ class WatchdogTask:
         return list(self._dog.timers(clock.monotonic()))
 
     def describe(self) -> dict[str, Any]:
-        """Return why the run is still alive and what happens next, as `watch` of `session/get`."""
+        """Return the run's timers, evidence, ladder and next step, as `watch` of `session/get`."""
         seen = self._evidence
         age = None if seen is None else {"grew": self._grew, "age_s": round(clock.monotonic() - seen.at, 3)}
         ladder = self._keeper.ladder if self._keeper.ending else ladder_for("graceful", self.timeouts)

@@ -1,1 +1,1 @@
-"""Processes: starting them, their trees, cgroups, evidence of work, and memory."""
+"""Processes: start, trees, cgroups, evidence of work, and memory."""

@@ -1,7 +1,7 @@
-"""Environment carried across a re-execution: /proc shows a clean one, and a memory file holds the real one.
+"""Environment across a re-execution: /proc shows a clean environment, and a memory file holds the real environment.
 
-A child of the same uid can read `/proc/<daemon>/environ`. The daemon therefore executes itself once more with almost
-nothing in its environment.
+A child of the same uid can read `/proc/<daemon>/environ`. The daemon therefore executes itself again with an almost
+empty environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SET = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 
 
 class CarriedEnvironment:
-    """Environment and systemd's credentials by name, which pass from process image to process image in memory alone."""
+    """Environment and systemd's credentials by name, which pass between process images in memory alone."""
 
     def __init__(self, env: Mapping[str, str], credentials: Mapping[str, str] | None = None) -> None:
         self.env = env
@@ -36,16 +36,16 @@ def can_carry() -> bool:
 
 
 def carry_environment_over(argv: list[str]) -> None:
-    """Execute the daemon again with a clean environment. Return only if that has already been done."""
+    """Execute the daemon again with a clean environment. Return only if the environment is already clean."""
     if _FD_VARIABLE not in os.environ:
         os.environ.pop(_LIMIT, None)  # only the value that this program sets counts
         execute_anew(argv, CarriedEnvironment(os.environ), {})
 
 
 def carried_file(carried: CarriedEnvironment) -> int:
-    """Return a memory file that holds `carried`, for a process that gets the descriptor and `clean_environment`.
+    """Return a memory file with `carried`, for a process that gets the descriptor and `clean_environment`.
 
-    /proc shows nothing of its contents.
+    /proc shows no contents of the file.
     """
     fd = os.memfd_create("clisup-environment", os.MFD_CLOEXEC)
     data = json.dumps({"env": dict(carried.env), "credentials": dict(carried.credentials)}).encode()
@@ -79,17 +79,17 @@ def execute_anew(argv: list[str], carried: CarriedEnvironment, descriptors: Mapp
 
 
 def first_limit() -> int:
-    """Return the hard limit RLIMIT_RTTIME that the daemon was first started with, before any re-execution.
+    """Return the hard limit RLIMIT_RTTIME at the daemon's first start, before any re-execution.
 
-    A lower limit marks the processes that its CLIs have started (`clisup.host.sockets`). The daemon must not use
-    its present limit: a tool of the same user may have lowered that limit to the tool's own.
+    A lower limit marks the processes of the CLIs (`clisup.host.sockets`). The daemon must not use its present limit: a
+    tool of the same user may have lowered the present limit to the tool's own limit.
     """
     carried = os.environ.get(_LIMIT)
     return resource.getrlimit(resource.RLIMIT_RTTIME)[1] if carried is None else int(carried)
 
 
 def taken() -> CarriedEnvironment:
-    """Return what was carried to this process. Read the memory file once, then close it."""
+    """Return the data carried to this process. Read the memory file once, then close the file."""
     number = os.environ.pop(_FD_VARIABLE, None)
     if number is None:
         return CarriedEnvironment(dict(os.environ))
@@ -98,7 +98,7 @@ def taken() -> CarriedEnvironment:
         found = json.loads(file.read().decode("utf-8", "surrogateescape"))
     if isinstance(found.get("env"), dict):
         return CarriedEnvironment(found["env"], found.get("credentials", {}))
-    # An older clisup, which knew no credentials, carried only its variables. A restart in place can upgrade it.
+    # An older clisup carried only its variables, without credentials. A restart in place can upgrade such a clisup.
     return CarriedEnvironment(found)
 
 
@@ -108,7 +108,7 @@ def taken_environment() -> Mapping[str, str]:
 
 
 def taken_descriptors() -> dict[str, int]:
-    """Return the descriptors that the previous daemon of this process left open. No child inherits them."""
+    """Return the open descriptors of the previous daemon in this process. No child inherits the descriptors."""
     descriptors: dict[str, int] = json.loads(os.environ.pop(_KEPT_FDS, "{}"))
     for fd in descriptors.values():
         os.set_inheritable(fd, False)

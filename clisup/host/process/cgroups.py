@@ -1,9 +1,9 @@
 """Cgroups for runs, where the daemon may create them. `cgroup.kill` then reaches every process of the tree.
 
-A process cannot escape that kill, whatever it did. The module uses cgroup v2 only (kernel 5.14 for `cgroup.kill`). Root
-can create a child cgroup, and so can a user whose subtree was delegated (`Delegate=yes` in the unit). Elsewhere runs
-have no cgroup. The daemon never enables a controller: with subtree controllers and live keepers, systemd 252 cannot
-start the service again.
+A process cannot escape this kill. The module uses cgroup v2 only (kernel 5.14 for `cgroup.kill`). Root can create a
+child cgroup, and so can a user with a delegated subtree (`Delegate=yes` in the unit). Elsewhere runs have no cgroup.
+The daemon never enables a controller: with subtree controllers and live keepers, systemd 252 cannot start the service
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CgroupHome:
     def find(cls) -> CgroupHome:
         """Find the daemon's own cgroup.
 
-        It must be a v2 cgroup in which the daemon can create, use and remove a child.
+        The cgroup must be a v2 cgroup in which the daemon can create, use and remove a child.
         """
         base = _own_cgroup()
         return cls(base if base and _works(base) else None)
@@ -46,7 +46,7 @@ class CgroupHome:
         return self._base
 
     def make(self, session_id: str, run: int) -> str | None:
-        """Create the cgroup of a run and return its path, or None if that fails."""
+        """Create the cgroup of a run and return the path, or None after a failure."""
         if self._base is None:
             return None
         path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
@@ -59,7 +59,7 @@ class CgroupHome:
         return path
 
     def of(self, session_id: str, run: int) -> str | None:
-        """Return the existing cgroup of a run, created by this daemon or a previous daemon, or None."""
+        """Return the existing cgroup of a run, created by this or a previous daemon, or None."""
         if self._base is None:
             return None
         path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
@@ -74,7 +74,7 @@ class CgroupHome:
 
 
 def members(path: str) -> list[int]:
-    """Return the pids in a cgroup and below it."""
+    """Return the pids in a cgroup and all cgroups below."""
     pids: list[int] = []
     for directory, _, files in os.walk(path):
         if "cgroup.procs" in files:
@@ -100,7 +100,7 @@ def populated(path: str) -> bool:
 
 
 def limit(path: str, *, memory: int, pids: int) -> list[str]:
-    """Set the limits that the cgroup's controllers offer, and return the names of the files that were set.
+    """Set the limits that the cgroup's controllers offer, and return the names of the written files.
 
     A limit of 0 means no limit. The function enables no controller. The files exist only if the owner of the
     delegated subtree enabled the controllers.
@@ -120,9 +120,9 @@ def oom_kills(path: str) -> int:
 
 
 def remove(path: str) -> bool:
-    """Remove an empty cgroup and the cgroups that the tree created below it.
+    """Remove an empty cgroup and all cgroups below.
 
-    Return False while a process lives in it.
+    Return False while a process lives in the cgroup.
     """
     try:
         for directory, _, _ in os.walk(path, topdown=False):

@@ -1,7 +1,7 @@
-"""Other processes of a CLI: those that have a session open, and those that can hold a lock. No signals are sent.
+"""Other processes of a CLI: processes with an open session, and possible holders of a lock. No signals are sent.
 
-Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded, and only
-facts that /proc confirms count: a live process of this user and PID namespace, with the start time in its file.
+Any process of this user may have written the files in the CLI's directory. Every read is therefore bounded. Only facts
+that /proc confirms count: a live process of this user and PID namespace, with the start time in the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OwnProcesses(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Question about one native session: a search for foreign processes that have it open."""
+    """Question about one native session: a search for foreign processes with the session open."""
 
     rules: PresenceRules
     directory: str | None
@@ -43,11 +43,11 @@ class Question(NamedTuple):
 
 
 def find_writers(questions: Sequence[Question], launched: frozenset[int] = frozenset()) -> list[int | None]:
-    """Return the pid of a live process for each question, or None if no process is seen. Blocks for a short time.
+    """Return the pid of a live process for each question, or None without such a process. Blocks for a short time.
 
-    The process has the question's native session open. One look at the processes answers all questions. `launched` are
-    the keepers and CLIs of all sessions of the daemon. Their command lines are the daemon's own work, and no two of its
-    sessions write the same native session. To read them at each start would cost more the more of them run.
+    The process has the question's native session open. A single look at the processes answers all questions. `launched`
+    are the keepers and CLIs of all sessions of the daemon. The search skips their command lines, because no two sessions
+    of the daemon write the same native session. To read all of them at each start would cost more with each session.
     """
     found: list[int | None] = [None] * len(questions)
     groups: dict[tuple[PresenceRules, str | None], list[int]] = {}
@@ -66,7 +66,7 @@ def _seen(
 ) -> dict[str, list[int]]:
     """Return the live processes that have one of these native sessions open.
 
-    The files of the processes tell this, or else their flags.
+    The processes' files tell this, or else the flags.
     """
     namespace = _namespace()
     seen: dict[str, list[int]] = {}
@@ -115,9 +115,9 @@ def _read(path: str) -> bytes | None:
 def _by_command_line(
     rules: PresenceRules, natives: set[str], known: frozenset[int] | set[int]
 ) -> Iterator[tuple[int, str]]:
-    """Yield processes that name one of the sessions in their flags and have no file.
+    """Yield processes with one of the sessions in the flags and without a file.
 
-    Such a process is just started, or of an older version.
+    Such a process has just started, or is of an older version.
     """
     wanted = [native.encode() for native in natives]
     for pid in _pids() - known:
@@ -159,7 +159,7 @@ def _is_ours(pid: int, own: OwnProcesses) -> bool:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Return the fields after the name, or None for a process that is missing or a zombie."""
+    """Return the fields after the name, or None for a missing process or a zombie."""
     fields = _proc(pid, "stat", 4096).rpartition(b")")[2].split()
     return fields if len(fields) > _START and fields[_STATE] not in (b"Z", b"X") else None
 
@@ -167,8 +167,8 @@ def _stat(pid: int) -> list[bytes] | None:
 def _is_of_this_user(pid: int) -> bool:
     """Tell whether the process has this user's id as its real, effective and saved uid.
 
-    The owner of /proc/<pid> is the effective uid alone. A set-uid program that another user started would pass for
-    root's.
+    The owner of /proc/<pid> is the effective uid alone. A set-uid program started by another user would
+    pass for root's.
     """
     uids = _UIDS.search(_proc(pid, "status", 4096))
     return uids is not None and set(map(int, uids[1].split())) == {os.geteuid()}
@@ -182,9 +182,9 @@ def _namespace() -> str:
 
 
 def _proc(pid: int, name: str, limit: int) -> bytes:
-    """Return up to `limit` bytes of a file in /proc, or b"" if the file cannot be read.
+    """Return up to `limit` bytes of a file in /proc, or b"" for an unreadable file.
 
-    These files fill the buffer that is offered to them: a piece that is not full is the last.
+    /proc fills the offered buffer: a piece that is not full is the last.
     """
     data = b""
     try:
@@ -207,8 +207,8 @@ _log = structlog.get_logger()
 def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> list[str]:
     """Remove the `locks` without a possible holder, and return the removed paths. `env` is the environment for the CLI.
 
-    The function never raises: a remaining lock only costs the CLI its own waiting time. It reads /proc only if a lock
-    exists.
+    The function never raises: a remaining lock only costs the CLI its own waiting time. The function reads /proc only if a
+    lock exists.
     """
     removed = []
     for lock in locks:
@@ -236,9 +236,9 @@ def _remove(lock: StaleLock, home: str, path: str) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:
-    """Return the identity that distinguishes this lock from a later lock of the same name.
+    """Return the identity of this lock, which differs from a later lock of the same name.
 
-    Return None if the path is not a directory of ours.
+    Return None unless the path is a directory of this user.
     """
     stat = os.lstat(path)
     ours = os.path.isdir(path) and not os.path.islink(path) and stat.st_uid == os.geteuid()
@@ -270,5 +270,5 @@ def _home(lock: StaleLock, env: Mapping[str, str]) -> str | None:
 
 
 def _same(one: str | None, other: str) -> bool:
-    """Tell whether two homes may be the same. A process without a known home might have this one."""
+    """Tell whether two homes may be the same. A process with an unknown home might have this home."""
     return one is None or os.path.realpath(one) == os.path.realpath(other)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that wakes to poll shows no work
+CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that polls shows no work
 
 
 class Work(NamedTuple):
-    """Work of one process since it began."""
+    """Work of one process since its start."""
 
     cpu_s: float
     io_bytes: int
@@ -61,8 +61,8 @@ class Evidence:
     def grew_since(self, earlier: Evidence) -> bool:
         """Tell whether the tree has worked since `earlier`: CPU beyond noise, any I/O, or a new process.
 
-        Processes are compared one by one. A process that has left takes all its work out of the sums, and would hide
-        the work of the others.
+        Processes are compared individually. A process that has left takes all its work out of the sums, and would hide the
+        work of the others.
         """
         pairs = [(work, earlier.members.get(name)) for name, work in self.members.items()]
         if any(before is None or work.io_bytes > before.io_bytes for work, before in pairs):
@@ -78,8 +78,7 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
     """Look at everything below a keeper, which is the subreaper of its tree.
 
     The look blocks for some milliseconds: call the function in a thread. The CPU and I/O of `cli_pid` are left out.
-    Claude's own event loop reads and writes a little all the time, even while the tool that it waits for hangs
-    (2.1.329).
+    Claude's own event loop reads and writes a little all the time, even while a tool hangs (2.1.329).
     """
     import psutil
 
@@ -99,7 +98,7 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
 
 
 def _io_bytes(process: psutil.Process) -> int:
-    """Return the characters read and written, so that pipes and sockets count too. Return 0 if /proc does not tell."""
+    """Return the characters read and written, so that pipes and sockets count too. Return 0 without access to /proc."""
     import psutil
 
     try:
@@ -112,8 +111,8 @@ def _io_bytes(process: psutil.Process) -> int:
 def tree_memory(roots: Iterable[int]) -> dict[int, int]:
     """Return the resident bytes below each root, without the root itself; 0 for a root without a child.
 
-    The function blocks: call it in a thread. The roots are keepers. Each is the subreaper of its tree, so every process
-    that its CLI has started is below it. Pages that several processes share count for each of them, as in `ps` and
+    The function blocks: call it in a thread. The roots are keepers. Each keeper is the subreaper of its tree, so every
+    process of the CLI is below the keeper. Pages that several processes share count for each process, as in `ps` and
     `top`.
     """
     below = _children()

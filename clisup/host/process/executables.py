@@ -31,7 +31,7 @@ PIPE_GRACE_S = 0.25  # for the rest of the output, if a child of the command sti
 
 
 class Executable(NamedTuple):
-    """Executable file, and the identity that distinguishes it from a file that may replace it."""
+    """Executable file, and its identity, which differs after a replacement."""
 
     path: str
     identity: tuple[str, int, int, int, int]
@@ -43,7 +43,7 @@ class Executable(NamedTuple):
 
 
 _real: dict[str, str] = {}
-"""Real path of each path that was found. A path is not resolved again while stat shows the same file."""
+"""Real path of each found path. The real path stays while stat shows the same file."""
 
 
 def find_executable(name: str, *, search_path: str, backend: str) -> Executable:
@@ -84,7 +84,7 @@ def find_worker(candidates: Sequence[Sequence[str]], *, search_path: str) -> tup
     """Return the first argv prefix that exists completely.
 
     An element with a slash is a glob of files; another element is a command or a flag. The first element must be
-    executable, and only the first element is looked up on `search_path`.
+    executable, and only this element is looked up on `search_path`.
     """
     for candidate in candidates:
         parts = [_part(part, search_path, first=at == 0) for at, part in enumerate(candidate)]
@@ -106,7 +106,7 @@ def missing_packages(names: Sequence[str]) -> list[str]:
 
 
 class CommandOutput(NamedTuple):
-    """Output of a command, and its exit code: negative for a signal, None if the command did not exit."""
+    """Output of a command, and the exit code: negative for a signal, None without an exit."""
 
     output: str
     exit_code: int | None
@@ -121,7 +121,7 @@ class VersionProbe:
         self._failed: dict[tuple[object, ...], float] = {}
 
     def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
-        """Return the version from an earlier probe, or None if the command has to be run."""
+        """Return the version from an earlier probe, or None without a probe."""
         return self._known.get((executable.identity, argv))
 
     async def version(
@@ -137,8 +137,8 @@ class VersionProbe:
 
         The next call repeats a failed probe.
 
-        With `patience_s`, the call waits no longer than that, and the probe goes on for later callers. The call then
-        also does not wait for a probe that failed in the last `FAILED_PROBE_S`.
+        `patience_s` bounds the wait of the call, and the probe goes on for later callers. The call then also does not wait
+        for a probe that failed in the last `FAILED_PROBE_S`.
         """
         key = (executable.identity, argv)
         if key in self._known:
@@ -196,7 +196,7 @@ async def ask(
     limit_bytes: int = PROBE_OUTPUT_LIMIT,
     pass_fds: Sequence[int] = (),
 ) -> CommandOutput:
-    """Run a short command in `/` and return at most `limit_bytes` of its output, stderr included unless it is elsewhere.
+    """Run a short command in `/` and return at most `limit_bytes` of output, with stderr unless stderr goes elsewhere.
 
     A command that does not exit, or prints more, is killed with its children.
     """
@@ -243,7 +243,7 @@ async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> 
 def _kill_group(process: trio.Process) -> None:
     """Send SIGKILL to the command's process group, unless the command is reaped.
 
-    Until then no other group has its number.
+    No other group has the number before the reap.
     """
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -255,7 +255,7 @@ _WORDS = 2000  # limit of characters kept from the output
 
 
 class TrialRefusal(NamedTuple):
-    """Reason why a daemon would not start: its message without the frame, its hint, and its exit code.
+    """Reason for a failed trial start: the message without the frame, the hint, and the exit code.
 
     The exit code is None if the daemon hung.
     """
@@ -266,7 +266,7 @@ class TrialRefusal(NamedTuple):
 
 
 async def try_start(argv: Sequence[str], carried: CarriedEnvironment) -> TrialRefusal | None:
-    """Return None if `clisup ARGV --check` succeeds, with the environment that a successor would get."""
+    """Return None if `clisup ARGV --check` succeeds, with the environment of a successor."""
     fd = carried_file(carried)
     try:
         done = await ask(

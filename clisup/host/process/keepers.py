@@ -36,7 +36,7 @@ MESSAGE_MAX = 8 * 1024 * 1024
 
 
 class KeeperPipes:
-    """The daemon's ends of two pipes to a keeper that is being started: one for its spec, one for its first message.
+    """The daemon's ends of two pipes to a starting keeper: a pipe for the spec, and a pipe for the first message.
 
     Only the pipes tell whether a keeper exists. A keeper may exist as long as some process has the other end of the
     second pipe.
@@ -58,14 +58,14 @@ class KeeperPipes:
         self._spec, self._answer = trio.lowlevel.FdStream(ours), trio.lowlevel.FdStream(answer)
 
     def close_theirs(self) -> None:
-        """Close the keeper's ends: the keeper has its own by now, or will not start."""
+        """Close the keeper's ends: by now the keeper has its own ends, or will not start."""
         for fd in self.theirs:
             os.close(fd)
 
     async def hand_over(self, spec: bytes) -> JsonObject | None:
-        """Send the keeper its spec, and return its first line: `{"ready": ...}` or `{"error": ...}`.
+        """Send the keeper its spec, and return the first line: `{"ready": ...}` or `{"error": ...}`.
 
-        Return an empty dict if no line came within `READY_LIMIT_S`: the run's directory then shows what happened.
+        Return an empty dict without a line within `READY_LIMIT_S`: the run's directory then shows the result.
         Return None if no line can come any more, because no process holds the other end.
         """
         line, ended = b"", False
@@ -88,7 +88,7 @@ class KeeperPipes:
 
 
 class KeeperProcess:
-    """Keeper that this process has started itself: its pipes, and its zombie to reap."""
+    """Keeper that this process started itself: the pipes, and the zombie to reap."""
 
     def __init__(self, popen: subprocess.Popen[bytes], pipes: KeeperPipes) -> None:
         self._popen = popen
@@ -102,7 +102,7 @@ class KeeperProcess:
 
 
 async def wait_for_exit(pid: int) -> None:
-    """Wait for the exit of a child that is not reaped yet."""
+    """Wait for the exit of an unreaped child."""
     fd = os.pidfd_open(pid)
     try:
         await trio.lowlevel.wait_readable(fd)
@@ -122,7 +122,7 @@ def start_keeper(keeper_file: str = KEEPER_FILE) -> KeeperProcess:
 def _spawn(arguments: list[str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:
     """Start the keeper's program. Raises `OSError`.
 
-    With `-I -S` the process reads no site-packages and no variable. Its environment is empty. Without a preexec_fn the
+    With `-I -S` the process reads no site-packages and no variable. The environment is empty. Without a preexec_fn the
     start is a vfork.
     """
     return subprocess.Popen(
@@ -138,9 +138,9 @@ def _spawn(arguments: list[str], stdin: int, stdout: int) -> subprocess.Popen[by
 
 
 class ForkedKeeper:
-    """Keeper that the zygote was asked for.
+    """Keeper requested from the zygote.
 
-    `answered` is set when the zygote has forked it or reports a failure in `error`, an errno.
+    `answered` is set when the zygote has forked the keeper, or reports a failure in `error`, an errno.
     """
 
     def __init__(self, pipes: KeeperPipes, kill_zygote: Callable[[], None]) -> None:
@@ -160,11 +160,11 @@ class ForkedKeeper:
 
 
 class KeeperZygote:
-    """Child of the daemon that has the keeper's code loaded and forks keepers (clisup/keeper/zygote.py).
+    """Child of the daemon with the keeper's code loaded, which forks keepers (clisup/keeper/zygote.py).
 
-    A forked keeper reaches its CLI in a sixth of the time of one that starts an interpreter first, and shares most of
-    its memory. Its keepers are not children of the daemon. The zygote exits when the daemon's end of its socket is
-    closed, for whatever reason; its keepers go on.
+    A forked keeper reaches its CLI in a sixth of the time of a keeper with its own interpreter start, and shares most
+    memory. Forked keepers are not children of the daemon. The zygote exits when the daemon's end of the socket is closed,
+    for whatever reason; the keepers go on.
 
     Wait for `up` before the first `fork`; run `receive_answers` meanwhile; always call `end`.
     """
@@ -193,7 +193,7 @@ class KeeperZygote:
         return bool(await self._receive())
 
     def fork(self) -> ForkedKeeper | None:
-        """Ask for a keeper, without waiting. Return None if the zygote cannot be asked: it is gone, or its socket is full.
+        """Ask for a keeper, without waiting. Return None without a zygote, or while the zygote's socket is full.
 
         The keeper's pipes tell whether the request was carried out. Raises `OSError` if no pipe can be created.
         """
@@ -209,7 +209,7 @@ class KeeperZygote:
         return keeper
 
     async def receive_answers(self) -> None:
-        """Deliver the zygote's answers, which come in the order of the requests, until the zygote is gone."""
+        """Deliver the zygote's answers, in the order of the requests, until the zygote is gone."""
         while answer := await self._receive():
             self._asked.popleft().set_answer(int(answer))
 
@@ -220,7 +220,7 @@ class KeeperZygote:
             return b""
 
     async def end(self) -> None:
-        """Let the zygote exit, and reap it."""
+        """Let the zygote exit, and reap the zygote."""
         self._answers.close()
         with trio.move_on_after(ZYGOTE_END_LIMIT_S):
             await wait_for_exit(self.pid)
@@ -236,7 +236,7 @@ class KeeperConnection:
         self._stream = stream
         self._sending = trio.Lock()
         self._received: deque[JsonObject] = deque()
-        self._rest = b""  # of a line that has not arrived whole
+        self._rest = b""  # of an incomplete line
         self._unacknowledged = 0
 
     @classmethod
@@ -279,7 +279,7 @@ class KeeperConnection:
     async def acknowledge_growth(self) -> None:
         """Acknowledge a `grew` push.
 
-        The keeper gets one `seen` when half of its window is used up, or for each push if it announced no window.
+        The keeper gets a `seen` after half of the window, or for each push if the keeper announced no window.
         """
         self._unacknowledged += 1
         if self._unacknowledged > int(self.hello.get("window", 1)) // 2:
@@ -287,7 +287,7 @@ class KeeperConnection:
             await self.send({"op": "seen"})
 
     async def receive(self) -> JsonObject | None:
-        """Return the keeper's next message, or None once the connection is closed."""
+        """Return the keeper's next message, or None after the connection's end."""
         while not self._received:
             try:
                 chunk = await self._stream.receive_some(65536)

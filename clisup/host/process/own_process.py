@@ -1,4 +1,4 @@
-"""The daemon's own process: its hardening, and its resources from /proc. psutil, which has them too, takes 30 ms to import.
+"""The daemon's own process: hardening, and resources from /proc. The import of psutil would take 30 ms.
 
 PR_SET_DUMPABLE=0 closes /proc/<daemon>/{environ,mem,fd} to all but root, children of the same uid included.
 `clisup.host.process.carrying` has emptied the environment that /proc showed before.
@@ -50,7 +50,7 @@ def let_hangups_in() -> None:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Return the resident bytes of this process."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split(None, 2)[1]) * _PAGE
 

@@ -1,4 +1,4 @@
-"""Files that a CLI consists of, and a reader of these files in bounded pieces."""
+"""Files of a CLI, and a reader of the files in bounded pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ABOVE = 4  # directories above a script in which its package.json is searched
 
 
 class Read(NamedTuple):
-    """Amount read, and whether that was everything: `MAX_FILES`, `MAX_BYTES` and `MAX_S` end a read."""
+    """Amount read, and whether the read was complete: `MAX_FILES`, `MAX_BYTES` and `MAX_S` end a read."""
 
     files: int
     bytes: int
@@ -30,8 +30,7 @@ class Read(NamedTuple):
 def program_files(argv: Sequence[str]) -> list[str]:
     """Return the files behind a command's argv prefix: one file for a native program, the whole package for a script.
 
-    An interpreter is left out if a script follows. Raises `WorldError(backend_unavailable)` if there is no file to
-    read.
+    An interpreter is left out if a script follows. Raises `WorldError(backend_unavailable)` without a file to read.
     """
     real = [os.path.realpath(part) for part in argv if os.sep in part and os.path.isfile(part)]
     own = [path for path in real if not _INTERPRETER.fullmatch(os.path.basename(path))] or real[:1]
@@ -68,7 +67,7 @@ def read_pieces(
 def _pieces(path: str, overlap: int) -> Iterator[tuple[bytes, int]]:
     """Yield pieces, each with the number of its new bytes.
 
-    A file that cannot be read yields nothing: the CLI could not read it either.
+    An unreadable file yields nothing: the CLI could not read it either.
     """
     try:
         with open(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""Search and kill of the processes of a run whose keeper is gone, by the marker in their environment.
+"""Search and kill of the processes of a run without a keeper, by the marker in their environment.
 
-A process that cleared its environment is not found this way. Its cgroup finds it, if there is a cgroup, or
-`clisup.daemon.runs.orphans`. Every signal goes through a pidfd that was opened before the marker was read. The signal
+A process that cleared its environment is not found this way. The cgroup, if any, finds such a process, or
+`clisup.daemon.runs.orphans`. Every signal goes through a pidfd, opened before the read of the marker. The signal
 therefore never hits a reused pid.
 """
 
@@ -26,8 +26,8 @@ _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 def marked_runs() -> set[tuple[str, int]]:
     """Return the (session, run) of every live process that carries markers, of any user.
 
-    A process can carry any text as a marker. Only valid names of clisup's runs count, because paths are built from
-    them.
+    A process can carry any text as a marker. Only valid names of clisup's runs count, because paths are built from the
+    names.
     """
     return {run for pid in _pids() if (run := run_of(pid)) is not None}
 
@@ -43,9 +43,9 @@ def run_of(pid: int) -> tuple[str, int] | None:
 async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
     """Send SIGKILL to the remains of a run and return the killed processes.
 
-    The sweep ends when many looks found nothing, or after `KILL_LIMIT_S`. `keeper` is a keeper that hangs: the sweep
-    kills it first, and its CLI dies with it (PR_SET_PDEATHSIG). `cgroup` is the run's own cgroup, from which nothing
-    escapes. Without a cgroup, a process that cleared its environment escapes.
+    The sweep ends after many empty looks, or after `KILL_LIMIT_S`. `keeper` is a hanging keeper: the sweep kills it first,
+    and the CLI dies with the keeper (PR_SET_PDEATHSIG). `cgroup` is the run's own cgroup, from which nothing escapes.
+    Without a cgroup, a process that cleared its environment escapes.
     """
     killed: dict[int, str] = {}
     if keeper is not None:
@@ -107,7 +107,7 @@ def _environ(pid: int) -> set[bytes]:
 
 
 def name_of(pid: int) -> str:
-    """Return the kernel's name of a process, or "?" if it has ended."""
+    """Return the kernel's name of a process, or "?" after its end."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -1,4 +1,4 @@
-"""Environment of a CLI: built from empty, by lists that give a reason on every line.
+"""Environment of a CLI: built from empty, by lists with a reason on every line.
 
 An inherited variable passes only if a line names it. Three kinds of list decide: `allow` (inherited), `scrub` (only set
 on purpose, by name) and `deny` (never, from no source). The first match wins, in this order:
@@ -45,7 +45,7 @@ class Secret(Protocol):
 
 
 class Rule(Struct, frozen=True):
-    """Line of a list. `pattern` is a name, or a prefix that ends in `*`; `line` is the line number in the file."""
+    """Line of a list. `pattern` is a name, or a prefix with a final `*`; `line` is the line number in the file."""
 
     pattern: str
     kind: RuleKind
@@ -56,12 +56,12 @@ class Rule(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Return the stable name that reports and errors use, e.g. `claude.scrub:ANTHROPIC_*`."""
+        """Return the stable name for reports and errors, e.g. `claude.scrub:ANTHROPIC_*`."""
         return f"{self.list_name}.{self.kind}:{self.pattern}"
 
 
 class Pair(Struct, frozen=True):
-    """Endpoint and the credentials that it receives. A CLI never gets one of them if the other was held back."""
+    """Endpoint and its credentials. A CLI never gets only a part of a pair while the rest is held back."""
 
     endpoint: str
     credentials: tuple[str, ...]
@@ -90,7 +90,7 @@ class Stamp(Struct, frozen=True):
 
 
 class ScrubList(Struct, frozen=True):
-    """Parsed file of a list. `includes` are the lists of the same kind that the loader has to put before this list."""
+    """Parsed file of a list. `includes` are lists of the same kind, which the loader puts before this list."""
 
     rules: tuple[Rule, ...]
     pairs: tuple[Pair, ...] = ()
@@ -102,7 +102,7 @@ class EnvReport(Struct, frozen=True):
     """Report on each variable: sorted `(name, rule id)` pairs, never a value.
 
     `kept` and `dropped` list the daemon's own variables, `set` lists the variables that were set on purpose. A name can
-    be in `dropped` and `set` at once: the daemon's value was held back and another value was set.
+    be in `dropped` and `set` at once, if the daemon's value was held back and another value was set.
     """
 
     kept: Named
@@ -111,14 +111,14 @@ class EnvReport(Struct, frozen=True):
 
 
 ADAPTERS = ("backend", "marker")
-"""Rules of names that the adapter or clisup itself sets, perhaps to nothing. These names are no key and no endpoint of
-a user."""
+"""Rules of names that the adapter or clisup itself sets, perhaps to nothing. No such name is a key or an endpoint of a
+user."""
 
 
 def held_back(report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | None) -> list[str]:
-    """Return the keys, and their endpoints, that the daemon has and its CLI does not get.
+    """Return the keys, and their endpoints, that the daemon has and the CLI does not get.
 
-    `keys` are the variables with which the CLI logs in; None stands for all keys of the pairs.
+    `keys` are the CLI's variables for a login; None means all keys of the pairs.
     """
     pairs = [pair for pair in pairs if keys is None or {*keys} & {*pair.credentials}]
     known = keys if keys is not None else [key for pair in pairs for key in pair.credentials]
@@ -176,12 +176,12 @@ class RuleSet:
             object.__setattr__(self, f"_{kind}", index)
 
     def denied(self, name: str) -> Rule | None:
-        """Return the rule that keeps this name out of every child, whatever its source, or None."""
+        """Return the rule that keeps this name out of every child, from any source, or None."""
         folded = name.upper()
         return self._deny.exact.get(folded) or self._deny.by_pattern(folded)
 
     def verdict(self, name: str) -> Rule | None:
-        """Return the rule that decides about an inherited variable of this name. Return None if no list names it."""
+        """Return the rule for an inherited variable of this name. Return None if no list names the variable."""
         folded = name.upper()
         return (
             self._deny.exact.get(folded)
@@ -204,7 +204,7 @@ def check_configuration(
     """Refuse a backend's `pass_env`, `env` or `request_env` that the lists rule out. The daemon calls this at start.
 
     Raises `ConfigurationError` with the entry and the rule. The pairs depend on the daemon's own environment, and only
-    `build_environment` checks them. So a start also calls `build_environment` once for each backend.
+    `build_environment` checks the pairs. So a start also calls `build_environment` once for each backend.
     """
     for entry in pass_env:
         if entry.endswith("*"):
@@ -228,11 +228,11 @@ def build_environment(
     closed: Collection[str] = (),
     markers: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, str], EnvReport]:
-    """Return the whole environment of one child, sorted by name, and the report about it.
+    """Return the whole environment of one child, sorted by name, and the report.
 
     Values set on purpose replace inherited values. Among values set on purpose a later source wins: `backend_sets` (the
     adapter's own), `env` (configuration and credentials), `request_env`, `markers` (only `CLISUP_*`; set after
-    everything). Names in `closed` without a value are set to an empty value, so that the CLI cannot take them from
+    everything). Names in `closed` without a value are set to an empty value, so that the CLI takes no value from
     elsewhere.
 
     Raises `ConfigurationError`, or `UsageError(kind="permission_denied")` if the request is at fault.
@@ -261,7 +261,7 @@ def build_environment(
 def _inherit(
     inherited: Mapping[str, str], rules: RuleSet, pass_env: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Return the daemon's variables that pass, the rule id of each, and the rule id of each dropped variable."""
+    """Return the variables of the daemon that pass, the rule id of each, and the rule id of each dropped variable."""
     kept: dict[str, str] = {}
     origin: dict[str, str] = {}
     dropped: dict[str, str] = {}
@@ -332,7 +332,7 @@ def _check_pairs(pairs: Iterable[Pair], inherited: Mapping[str, str], origin: Ma
 
 
 def _check_request_pair(pair: Pair, keys: Sequence[str], origin: Mapping[str, str]) -> None:
-    """Raise if an endpoint from a client would get a key of the operator, or the login that the CLI has on disk."""
+    """Raise if an endpoint from a client would get a key of the operator, or the CLI's login on disk."""
     foreign = [key for key in keys if origin[key] != "request"]
     if foreign or not keys:
         reason = f"{foreign[0]} of the daemon would go there" if foreign else "the CLI's own login would go there"
@@ -358,7 +358,7 @@ def _check_endpoint_not_held_back(pair: Pair, inherited_keys: Sequence[str]) -> 
 
 
 def _checked_value(name: str, value: Secret | str, label: str) -> str:
-    """Return the plain value. Raise, without showing the value, if execve could not take it."""
+    """Return the plain value. Raise, without showing the value, if execve would refuse the value."""
     plain = value if isinstance(value, str) else value.get_secret_value()
     error = UsageError if label == "request" else ConfigurationError
     try:

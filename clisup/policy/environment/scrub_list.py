@@ -1,4 +1,4 @@
-"""Parser of scrub lists: from the text of a file to its rules, its pairs and its last check. Pure."""
+"""Parser of scrub lists: from the text of a file to rules, pairs and the last check. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def parse_list(list_name: str, kind: RuleKind, text: str, *, origin: str = "") -
     """Parse one list. `origin` is the file's path for messages.
 
     A line is one of these: `PATTERN | reason | source`; `@pair ENDPOINT: KEY ... | reason | source` (scrub lists only);
-    `@include LIST`; `@nothing` in a list that is meant to hold no rule; an empty line; a comment that begins with `#`.
-    The comment `# checked: SOURCE, YYYY-MM-DD` records the last check of the list.
+    `@include LIST`; `@nothing` in a list that is meant to hold no rule; an empty line; a comment.
+    A comment begins with `#`. The comment `# checked: SOURCE, YYYY-MM-DD` records the last check of the list.
 
     Raises `ConfigurationError` with file and line for any other line. A file without a rule and without `@nothing` is
-    an error too, because it may be the rest of a damaged file.
+    an error too, because the file may be damaged.
     """
     parser = _ListParser(list_name, kind, origin or f"{list_name}.{kind}")
     for number, line in enumerate(text.split("\n"), 1):

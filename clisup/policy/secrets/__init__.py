@@ -1,1 +1,1 @@
-"""Removal of secrets and control characters from text before it is shown. Pure."""
+"""Removal of secrets and control characters from text to show. Pure."""

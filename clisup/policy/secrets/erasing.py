@@ -1,8 +1,8 @@
 """Eraser of secrets and machine names, for sharing a CLI's output. The structure of its frames does not change. Pure.
 
-The eraser searches the decoded text of each string literal, so that escapes hide no secret. It also searches across the
-literals of one stream of deltas: literals at the same path in successive lines, even if another stream comes between
-them.
+The eraser searches the decoded text of each string literal, so that escapes hide no secret. The eraser also searches
+across the literals of one stream of deltas. Such literals are at the same path in successive lines, even with other
+streams in between.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Eraser:
         return self._apply(text, self._edits(text))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with all its texts free of secrets and names. Keys stay as they are."""
+        """Return a JSON value with all texts free of secrets and names. Keys stay unchanged."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -92,7 +92,7 @@ class Eraser:
         return "".join([*parts, line[at:]])
 
     def _edits(self, text: str, known: list[_Edit] | None = None) -> list[_Edit]:
-        """Return the replacements in one text, in order. `known` are matches that were found across several texts."""
+        """Return the replacements in one text, in order. `known` are matches across several texts."""
         edits = _merged([*(known or ()), *(_Edit(*span, MASK, True) for span in self._secrets.spans(text))])
         for start, end, name in self._named(text):
             if not any(edit.start < end and start < edit.end for edit in edits):
@@ -115,8 +115,8 @@ class Eraser:
     # -- matches across several literals -------------------------------------------------------------------------------
 
     def _across(self, found: list[list[Literal]]) -> list[dict[int, list[_Edit]]]:
-        """Return, for each line and each literal in it, its part of the matches that only the joined literals of a
-        stream show."""
+        """Return the parts of matches that only the joined literals of a stream show, for each line and each literal in
+        the line."""
         edits: list[dict[int, list[_Edit]]] = [{} for _ in found]
         for places in _streams(found):
             joined = "".join(found[line][at].text for line, at in places)
@@ -128,8 +128,8 @@ class Eraser:
 
 
 def _streams(found: list[list[Literal]]) -> list[list[tuple[int, int]]]:
-    """Return groups of literals that may be pieces of one text: those of the same path, and those of the same path and
-    ids."""
+    """Return groups of literals that may be pieces of one text: literals of the same path, and literals of the same path
+    and ids."""
     streams: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for number, line in enumerate(found):
         ids = tuple(one.text for one in line if one.path and _ID.search(one.path[-1]))
@@ -151,7 +151,7 @@ def _share_out(
     spans: list[tuple[Span, str, bool]],
     edits: list[dict[int, list[_Edit]]],
 ) -> None:
-    """Give each literal its part of the spans that cross literals. The first part gets the text."""
+    """Give each literal a part of the spans that cross literals. The first part gets the text."""
     begins, at = 0, 0
     for line, number in places:
         length = len(found[line][number].text)
@@ -169,7 +169,7 @@ def _share_out(
 
 
 def _merged(edits: list[_Edit]) -> list[_Edit]:
-    """Return the edits without overlaps. Secrets go before names, and overlapping secrets become one."""
+    """Return the edits without overlaps. Secrets go before names, and overlapping secrets become a single secret."""
     merged: list[_Edit] = []
     for edit in sorted(edits, key=lambda e: (not e.secret, e.start, e.end)):
         last = merged[-1] if merged else None
@@ -191,9 +191,9 @@ def _summed(lengths: dict[int, int], old_size: int) -> dict[int, int]:
 
 
 def machine_names(*, home: str, user: str, host: str, state_dir: str = "") -> dict[str, str]:
-    """Return the names of a machine and its user, with their replacements in a recording. Common names are left out.
+    """Return the names of a machine and its user, with replacements for a recording. Common names are left out.
 
-    The result holds paths also as slugs with dashes for slashes, as CLIs write them (claude's projects).
+    The result also holds paths as slugs with dashes for slashes, as in claude's projects.
     """
     names: dict[str, str] = {}
     for path, stable in ((home.rstrip("/"), "/home/user"), (state_dir.rstrip("/"), "/state")):

@@ -31,14 +31,14 @@ _PLAIN_IN_URLS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 
 class Redactor:
-    """Redactor of secret values. It has no string form of them."""
+    """Redactor of secret values, without a string form of the values."""
 
     __slots__ = ("_values", "knows_any")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values = sorted({word for value in values if len(value) >= MIN_LENGTH for word in spellings(value)})
         self.knows_any = bool(self._values)
-        """True if the redactor has values of its own to hide. Most configured backends have none."""
+        """True if the redactor has its own values to hide. Most configured backends have no such values."""
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._values)} values>"
@@ -57,7 +57,7 @@ class Redactor:
     def spans(self, text: str) -> list[Span]:
         """Return the places of secrets, in order.
 
-        Overlapping places become one, so that no part of a secret remains.
+        Overlapping places are joined, so that no part of a secret remains.
         """
         return united([*self.known(text), *_shapes(text)])
 
@@ -72,7 +72,7 @@ class Redactor:
 def redacted(text: str, redactors: Iterable[Redactor]) -> str:
     """Return the text without the secrets of all redactors.
 
-    All secrets are replaced at once. Otherwise a secret within another secret would leave the rest of it.
+    All secrets are replaced at once. Otherwise a secret within another secret would leave the rest of the outer secret.
     """
     spans = _shapes(text)  # one search for all redactors
     for redactor in redactors:
@@ -133,7 +133,7 @@ _IN_URL = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 
 
 def secret_arguments(words: Iterable[str]) -> list[str]:
-    """Return the words and parts of a command line that must not be shown."""
+    """Return the words and parts of a command line that must stay hidden."""
     found: list[str] = []
     named = False
     for word in words:

@@ -110,7 +110,7 @@ def _check_begin(begin: dict[str, int], known: dict[str, Recorder]) -> None:
 
 
 def _store_begin(cursor: CursorFile, begin: dict[str, int], everything: bool) -> None:
-    """Store where the subscription begins. A client that dies before its first acknowledgement begins there again."""
+    """Store the start of the subscription. A client that dies before its first acknowledgement begins there again."""
     new = {id_: seq for id_, seq in begin.items() if id_ not in cursor.seqs}
     if new or (everything and not cursor.all_known):
         cursor.begin(new, all_known=cursor.all_known or everything)
