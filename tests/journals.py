@@ -9,10 +9,10 @@ from zlib import crc32
 
 from clisup.model.envelope import FRAME_BEGIN, FRAME_END, encode_event
 from clisup.model.events import Notice
-from clisup.model.journal import Record, Source, blocks_of, encode_block, read_entries
+from clisup.model.journal import JournalBlock, Record, Source, blocks_of, encode_block, read_entries, scan
 from clisup.store.journal_reader import JournalReader
 
-__all__ = ["block_of", "envelope", "line", "old_line", "records", "seqs_of"]
+__all__ = ["block_of", "entry_at", "envelope", "line", "old_line", "records", "seqs_of"]
 
 
 def envelope(seq: int, message: str = "m") -> bytes:
@@ -48,6 +48,17 @@ def records(data: bytes) -> list[Record]:
     found, whole = read_entries(data)
     assert whole == len(data)
     return found
+
+
+def entry_at(data: bytes, offset: int) -> tuple[int, JournalBlock]:
+    """The block of a journal that holds this byte, and where it begins."""
+    begin = 0
+    for end, entry in scan(data):
+        if begin <= offset < end:
+            assert isinstance(entry, JournalBlock), entry
+            return begin, entry
+        begin = end
+    raise AssertionError("no entry holds this byte")
 
 
 def seqs_of(reader: JournalReader) -> list[int]:

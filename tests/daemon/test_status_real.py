@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from session_probe import SessionProbe
 
 from clisup.wire import status as models
+from tests.journals import entry_at
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "status.json").read_text())
 
@@ -277,14 +278,18 @@ def test_logs_without_a_daemon_say_what_is_damaged_and_go_on(serve: Callable[...
         session.ask("hello")
     daemon.stop()
     journal = next((damaged.dir / "journal").iterdir())
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:3], b"\x00" * 20 + b"\n", *lines[4:]]))
+    data = journal.read_bytes()
+    at = data.index(b'"type":"session_init"')
+    block = entry_at(data, at)[1].frames
+    journal.write_bytes(data[:at] + b"#" + data[at + 1 :])
     (odd.dir / "session.json").write_text('["canary-of-the-file"]')
     every = run(daemon, "logs", "--all", "--json")
     events = json_lines(every.stdout)
     assert every.returncode == 3 and "its session.json is missing, damaged or" in every.stderr
     assert {event["session_id"] for event in events} == {fine.id, damaged.id}
-    assert [(e["from_seq"], e["to_seq"], e["reason"]) for e in events if e["type"] == "gap"] == [(3, 3, "damaged")]
+    assert [(e["from_seq"], e["to_seq"], e["reason"]) for e in events if e["type"] == "gap"] == [
+        (block.first, block.end - 1, "damaged")
+    ]
     alone = run(daemon, "logs", odd.id)
     assert alone.returncode == 69 and "canary" not in alone.stderr and "Traceback" not in alone.stderr
     rows = run(daemon, "sessions")

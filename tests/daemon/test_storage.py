@@ -13,6 +13,7 @@ from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
+from tests.journals import entry_at
 
 
 @pytest.fixture
@@ -139,12 +140,12 @@ def test_a_torn_journal_is_rebuilt_from_the_spool(serve: Callable[..., Harness],
 
 
 def _spoil(session: SessionProbe, type_: str) -> tuple[Path, int]:
-    """One wrong byte in the first event of this type. Gives the segment and where its line begins."""
+    """One wrong byte in the first event of this type. Gives the segment and where the event's block begins."""
     journal = next((session.dir / "journal").iterdir())
     data = journal.read_bytes()
     at = data.index(f'"type":"{type_}"'.encode())
     journal.write_bytes(data[: at + 9] + b"#" + data[at + 10 :])
-    return journal, data.rindex(b"\n", 0, at) + 1
+    return journal, entry_at(data, at)[0]
 
 
 @pytest.mark.fault(58)
