@@ -165,7 +165,7 @@ def rooms() -> dict[str, set[str]]:
 
 def _room(module: str) -> str | None:
     room = module.removeprefix("clisup").lstrip(".").partition(".")[0]
-    return room if (ROOT / "clisup" / room).is_dir() and room else None
+    return room if room and (ROOT / "clisup" / room / "__init__.py").is_file() else None
 
 
 def state_diagram() -> str:
