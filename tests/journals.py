@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
-from clisup.model.envelope import FRAME_BEGIN, FRAME_END, encode_event
-from clisup.model.events import Notice
+from clisup.model.envelope import FRAME_BEGIN, FRAME_END, Envelopes
+from clisup.model.events import EventBase, Notice
 from clisup.model.journal import JournalBlock, Record, Source, blocks_of, encode_block, read_entries, scan
 from clisup.store.journal_reader import JournalReader
 
-__all__ = ["block_of", "entry_at", "envelope", "line", "old_line", "records", "seqs_of"]
+__all__ = ["block_of", "encode_event", "entry_at", "envelope", "line", "old_line", "records", "seqs_of"]
+
+
+def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
+    """Return the bytes of one envelope."""
+    return Envelopes(session_id, ts).frame(event, seq, turn_id, source)[len(FRAME_BEGIN) : -len(FRAME_END)]
 
 
 def envelope(seq: int, message: str = "m") -> bytes:

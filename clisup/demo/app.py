@@ -16,7 +16,7 @@ from clisup.demo.script import BadScript, ScriptStep, parse_script
 from clisup.demo.stdio import Stopped, Wire, catch_signals, hold_signals, ignore_signals
 from clisup.demo.turn import DemoSession, DemoTurn, open_session
 from clisup.stream_json.frames import Frame, Frames, token_usage
-from clisup.stream_json.lines import write_all
+from clisup.stream_json.lines import BadInput, write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> NoReturn:
         code = _run(argv)
     except Stopped as stop:
         code = stop.exit_code
-    except BadArguments as error:
+    except BadInput as error:
         write_all(2, f"{error}\n".encode())
         code = 1
     except SystemExit as end:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clisup.stream_json.lines import BadInput
+
 __all__ = ["PERMISSION_MODES", "SWITCHES", "BadArguments", "CommandLine", "parse_arguments"]
 
 PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
@@ -24,7 +26,7 @@ _LONG = {
 }
 
 
-class BadArguments(Exception):
+class BadArguments(BadInput):
     """Wrong argument. The text is the line for stderr, and the exit code is 1."""
 
 

@@ -22,12 +22,12 @@ from clisup.demo.stdio import (
     Wire,
     ignore_signals,
     nap,
-    read_frame,
     read_message,
 )
 from clisup.demo.tools import BackgroundTask, RunningCall, Start
 from clisup.demo.turn import DemoSession, DemoTurn
 from clisup.stream_json.frames import Frame, Frames
+from clisup.stream_json.lines import BadInput, read_frame
 
 if TYPE_CHECKING:
     from clisup.demo.permissions import PermissionDesk
@@ -106,7 +106,7 @@ class LiveProcess:
             self.player.tools.ask = self._ask
 
     def run(self) -> int:
-        """Play turns until stdin has ended and nothing is left to do. Return the exit code. Raises `BadArguments`."""
+        """Play turns until stdin has ended and nothing is left to do. Return the exit code. Raises `BadInput`."""
         try:
             while self._has_work():
                 self._report_running()
@@ -119,7 +119,7 @@ class LiveProcess:
             return self._exit_code
         except Stopped as stop:
             return self._stop(stop)
-        except BadArguments:
+        except BadInput:
             self.player.tools.kill()
             raise
 

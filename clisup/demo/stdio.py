@@ -6,7 +6,6 @@ lines.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -16,9 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
-from clisup.demo.arguments import BadArguments
 from clisup.stream_json.frames import Frame
-from clisup.stream_json.lines import encode_frame, write_all
+from clisup.stream_json.lines import blocks_of, encode_frame, write_all
 
 __all__ = [
     "LONGEST_NAP_S",
@@ -31,7 +29,6 @@ __all__ = [
     "hold_signals",
     "ignore_signals",
     "nap",
-    "read_frame",
     "read_message",
 ]
 
@@ -182,28 +179,9 @@ def _is_readable(seconds: float) -> bool:
     return True
 
 
-def read_frame(line: bytes) -> Frame:
-    """Return the object on a line; an empty one for a line that claude ignores. Raises `BadArguments` as claude does."""
-    text = line.decode("utf-8", "replace").strip()
-    if not text:
-        return {}
-    try:
-        frame = json.loads(text)
-    except (ValueError, RecursionError):
-        message = f"Error parsing streaming input line (type=unknown, {len(text)} chars): SyntaxError"
-        raise BadArguments(message) from None
-    return frame if isinstance(frame, dict) else {}
-
-
 def read_message(frame: Frame) -> UserMessage:
-    """Parse a user message. Raises `BadArguments` for another role than `user`, as claude does."""
-    message = frame.get("message")
-    message = message if isinstance(message, dict) else {}
-    if message.get("role") != "user":
-        raise BadArguments(f"Error: Expected message role 'user', got '{message.get('role')}'")
-    content = message.get("content")
-    given = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    blocks = [block for block in given if isinstance(block, dict)] if isinstance(given, list) else []
+    """Parse a user message. Raises `BadInput` for another role than `user`, as claude does."""
+    blocks = blocks_of(frame)
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     uuid = frame.get("uuid")
     return UserMessage(

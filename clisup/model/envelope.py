@@ -47,11 +47,6 @@ class Envelopes:
         return head
 
 
-def encode_event(event: EventBase, *, session_id: str, seq: int, ts: str, turn_id: str | None, source: str) -> bytes:
-    """Return the bytes of one envelope."""
-    return Envelopes(session_id, ts).frame(event, seq, turn_id, source)[len(FRAME_BEGIN) : -len(FRAME_END)]
-
-
 def writable(value: Any, depth: int = 0) -> Any:
     """Return a value that JSON can hold: half a surrogate pair becomes `?`, values deeper than `_DEEPEST` become a
     short note.

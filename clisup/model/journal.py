@@ -206,13 +206,16 @@ def encode_block(block: JournalBlock) -> bytes:
     """Return the bytes of a block in a journal."""
     frames = block.frames
     head = _BlockHead(frames.first, len(frames.data), crc32(frames.data), block.sources, block.memos)
-    rest = _encode(head)[1:]
-    return b'{"crc":"%08x",%b\n%b' % (crc32(rest), rest, frames.data)
+    return _sealed(_encode(head)[1:]) + frames.data
 
 
 def encode_snapshot(state: Mapping[str, Any]) -> bytes:
     """Return the first line of a segment."""
-    rest = b'"v":%d,"snapshot":%b}' % (JOURNAL_VERSION, _encode(state))
+    return _sealed(b'"v":%d,"snapshot":%b}' % (JOURNAL_VERSION, _encode(state)))
+
+
+def _sealed(rest: bytes) -> bytes:
+    """Return a line that begins with the checksum of the rest."""
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
@@ -245,14 +248,18 @@ def scan(data: bytes) -> Iterator[tuple[int, JournalBlock | Snapshot | Damage]]:
 
 def _head_of(line: bytes) -> _BlockHead | None:
     """Return the head of a block, or None if the line has changed since it was written."""
-    rest = line[_SEALED:]
-    if line[:_SEALED] != b'{"crc":"%08x",' % crc32(rest):
+    if not _is_sealed(line):
         return None
     try:
-        head = _decode_head(b"{" + rest)
+        head = _decode_head(b"{" + line[_SEALED:])
     except (ValueError, RecursionError):
         return None
     return head if head.bytes > 0 else None
+
+
+def _is_sealed(line: bytes) -> bool:
+    """Tell whether a line without its newline is as it was written."""
+    return line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:])
 
 
 def _block(head: _BlockHead, data: bytes) -> JournalBlock | Damage:
@@ -263,8 +270,7 @@ def _block(head: _BlockHead, data: bytes) -> JournalBlock | Damage:
 
 def _entry_of(line: bytes) -> JournalBlock | Snapshot | Damage:
     """Return the entry of a line that is a snapshot, or an event of version 1 or 2."""
-    sealed = line[:_SEALED] == b'{"crc":"%08x",' % crc32(line[_SEALED:])
-    if not sealed and not (line.startswith(_UNSEALED) and is_json(line)):
+    if not _is_sealed(line) and not (line.startswith(_UNSEALED) and is_json(line)):
         return Damage("a wrong checksum" if line.startswith(b'{"crc":"') else "no journal entry")
     at = line.find(_EVENT)
     try:
@@ -329,8 +335,8 @@ def read_entries(
     """Return the records of whole entries, and the bytes of these entries.
 
     With `wanted`, the events of other types between two wanted ones of a block are reduced to the last of each type.
-    Events with a memo and events of stderr are never left out. The reduced events are most of a journal, and checking only their checksums
-    takes half the time.
+    Events with a memo and events of stderr are never left out. The reduced events are most of a journal, and they are
+    not decoded.
 
     Raises `DamagedEntry` for the first entry that is invalid or has another checksum, or skips it with `skip_damage`.
     """

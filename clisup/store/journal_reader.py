@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import errno
 import os
+from collections.abc import Iterator
 from typing import BinaryIO, Literal, NamedTuple
 
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 from clisup.model.envelope import FRAME_BEGIN
-from clisup.model.journal import JournalBlock, first_seq_of, joined, scan
+from clisup.model.journal import JournalBlock, StoredEvent, first_seq_of, joined, scan
 
 __all__ = ["JournalGap", "JournalReader", "Segments", "near"]
 
@@ -66,6 +67,15 @@ class Segments:
     def reader(self, after_seq: int) -> JournalReader:
         """Return a reader of all events above `after_seq`."""
         return JournalReader(self, after_seq)
+
+    def events(self, after_seq: int) -> Iterator[StoredEvent]:
+        """Yield all events above `after_seq`, without a word about gaps. Raises `WorldError(storage_failed)`."""
+        reader = self.reader(after_seq)
+        try:
+            while (block := reader.read()) is not None:
+                yield from block.events()
+        finally:
+            reader.close()
 
     @staticmethod
     def listed(directory: str) -> list[int]:

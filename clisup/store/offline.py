@@ -208,13 +208,7 @@ def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:
 def last_events(state_dir: str, session: StoredSession) -> list[dict[str, Any]]:
     """Return the newest events of a session, oldest first. Raises `WorldError(storage_failed)`."""
     journal = StoredJournal(SessionDir(state_dir, session.spec.session_id).journal)
-    reader, found = journal.reader(max(0, journal.next_seq - 1 - LAST_EVENTS)), list[dict[str, Any]]()
-    try:
-        while (block := reader.read()) is not None:
-            found += [json.loads(stored.event) for stored in block.events()]
-    finally:
-        reader.close()
-    return found
+    return [json.loads(stored.event) for stored in journal.events(max(0, journal.next_seq - 1 - LAST_EVENTS))]
 
 
 # -- events -------------------------------------------------------------------------------------------------------------

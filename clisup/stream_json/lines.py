@@ -1,4 +1,4 @@
-"""Lines of JSON on a descriptor, each written completely."""
+"""Lines of JSON: each is written completely, and a line of stdin is read as claude reads it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import errno
 import json
 import os
 import select
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["encode_frame", "write_all"]
+__all__ = ["BadInput", "blocks_of", "encode_frame", "read_frame", "write_all"]
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+class BadInput(Exception):
+    """Line of stdin that is no message. As in claude, the process prints the text on stderr and exits with code 1."""
 
 
 def encode_frame(frame: dict[str, Any]) -> bytes:
@@ -35,3 +40,26 @@ def write_all(fd: int, data: bytes) -> bool:
                 return False
             raise
     return True
+
+
+def read_frame(line: bytes) -> dict[str, Any]:
+    """Return the object on a line, or an empty one for a line that claude ignores. Raises `BadInput`."""
+    text = line.decode("utf-8", "replace").strip()
+    if not text:
+        return {}
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadInput(f"Error parsing streaming input line (type=unknown, {len(text)} chars): SyntaxError") from None
+    return frame if isinstance(frame, dict) else {}
+
+
+def blocks_of(frame: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the content blocks of a user message. Raises `BadInput` for another role than `user`."""
+    message = frame.get("message")
+    message = message if isinstance(message, dict) else {}
+    if message.get("role") != "user":
+        raise BadInput(f"Error: Expected message role 'user', got '{message.get('role')}'")
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []

@@ -11,14 +11,13 @@ from typing import Any, NoReturn
 import trio
 
 from clisup.stream_json.frames import Frames, token_usage
-from clisup.stream_json.lines import encode_frame, write_all
+from clisup.stream_json.lines import BadInput, encode_frame, write_all
 from clisup.stream_json.transcript import SessionInUse, UnknownSession, new_id
 from clisup.worker.apis.api import Api, ApiRequest, MissingLibrary, failure_of
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.history import MessageHistory, open_history
 from clisup.worker.options import parse
 from clisup.worker.process import WorkerProcess
-from clisup.worker.prompts import BadInput
 from clisup.worker.tools.mcp_servers import BadMcpConfig, McpServers, read_config
 from clisup.worker.tools.permissions import Permissions
 from clisup.worker.turn import TurnContext

@@ -10,11 +10,11 @@ from typing import Any
 import trio
 
 from clisup.stream_json.frames import Frame, Frames
-from clisup.stream_json.lines import encode_frame, write_all
+from clisup.stream_json.lines import encode_frame, read_frame, write_all
 from clisup.worker import VERSION, JsonObject
 from clisup.worker.apis.prices import price_of
 from clisup.worker.controls import carry_out
-from clisup.worker.prompts import Prompt, WorkerQueue, read_line, read_prompt
+from clisup.worker.prompts import Prompt, WorkerQueue, read_prompt
 from clisup.worker.turn import TurnContext, WorkerTurn
 from clisup.worker.turn_usage import TurnUsage
 from clisup.worker.turn_writer import TurnWriter
@@ -174,7 +174,7 @@ class WorkerProcess:
         self._news.set()
 
     def _hear(self, line: bytes) -> None:
-        frame = read_line(line)
+        frame = read_frame(line)
         kind = frame.get("type")
         if kind == "user":
             self._hear_prompt(read_prompt(frame))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clisup.stream_json.lines import blocks_of
 from clisup.worker import JsonObject
 
 _ORDER = {"now": 0, "next": 1, "later": 2}
-
-
-class BadInput(Exception):
-    """Line that is no message. As in claude, the process prints the text on stderr and exits with code 1."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +22,12 @@ class Prompt:
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_line(line: bytes) -> JsonObject:
-    """Return the object on a line, or an empty one for a line to ignore. Raises `BadInput`."""
-    text = line.decode("utf-8", "replace").strip()
-    if not text:
-        return {}
-    try:
-        frame = json.loads(text)
-    except (ValueError, RecursionError):
-        raise BadInput(f"Error parsing streaming input line (type=unknown, {len(text)} chars): SyntaxError") from None
-    return frame if isinstance(frame, dict) else {}
-
-
 def read_prompt(frame: Mapping[str, Any]) -> Prompt:
     """Return a user message. Raises `BadInput` for another role than `user`."""
-    message = frame.get("message")
-    message = message if isinstance(message, dict) else {}
-    if message.get("role") != "user":
-        raise BadInput(f"Error: Expected message role 'user', got '{message.get('role')}'")
-    given = message.get("content")
-    blocks = [{"type": "text", "text": given}] if isinstance(given, str) else given
-    content = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
     uuid, priority, asked = frame.get("uuid"), frame.get("priority"), frame.get("asked")
     return Prompt(
         uuid if isinstance(uuid, str) else None,
-        content,
+        blocks_of(frame),
         priority if priority in _ORDER else "next",
         asked if isinstance(asked, dict) else {},
     )

@@ -11,10 +11,10 @@ import pytest
 
 from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import Carried, LaunchRequest
-from clisup.model.envelope import encode_event
 from clisup.model.lines.framing import LineFramer
 from clisup.model.usage import NO_USAGE
 from tests.backends.recorded import RECORDINGS
+from tests.journals import encode_event
 
 TALKS = sorted(RECORDINGS.glob("acp/*/*.jsonl"))
 ROUNDS = 40

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from clisup.backends.base import Carried, Decoded
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.rare_frames import SILENT, STREAM_SILENT
-from clisup.model.envelope import encode_event
 from clisup.model.events import ContentDelta, EventBase, Unparsed
 from clisup.model.lines.framing import Line, LineFramer
+from tests.journals import encode_event
 
 PATHS = sorted((Path(__file__).parents[1] / "recordings" / "claude").glob("*/*.jsonl"))
 RECORDINGS = [raw for path in PATHS if (raw := path.read_bytes()[:200_000])]

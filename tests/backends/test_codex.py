@@ -16,11 +16,11 @@ from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.errors import CodexFailure, explain_report
 from clisup.backends.codex.exec import CodexExecAdapter
 from clisup.errors import UsageError
-from clisup.model.envelope import encode_event
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.usage import NO_USAGE, Usage
 from tests.backends.recorded import RECORDINGS, Recording
 from tests.fuzz.mutate import Mutator, Seed
+from tests.journals import encode_event
 
 ID = "01a20048-7d52-7370-ae77-e76ec03cf52b"
 ASKED = LaunchRequest(

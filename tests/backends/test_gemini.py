@@ -15,10 +15,10 @@ from clisup.backends.base import Carried, LaunchRequest, RunEnd
 from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.backends.recording import told
 from clisup.errors import UsageError
-from clisup.model.envelope import encode_event
 from clisup.model.events import TurnCompleted, TurnError, Unparsed
 from clisup.model.lines.framing import Line
 from tests.backends.recorded import Recording
+from tests.journals import encode_event
 
 ADAPTER = GeminiAdapter()
 UUID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from clisup.backends.base import Decoded
-from clisup.model.envelope import encode_event
 from clisup.model.events import ContentDelta, Retracted
 from tests.backends.recorded import PATHS, Recording, name_of, story
+from tests.journals import encode_event
 
 EXPECTED = Path(__file__).parent / "expected"
 UPDATE = "CLISUP_UPDATE_EXPECTED" in os.environ

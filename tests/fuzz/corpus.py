@@ -11,13 +11,12 @@ from typing import Any
 
 from clisup.backends.claude.rare_frames import RARE, SILENT
 from clisup.errors import KINDS
-from clisup.model.envelope import encode_event
 from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
 from clisup.model.journal import Source, encode_snapshot
 from clisup.model.sessions.ledger import Ledger
 from clisup.wire.methods import METHODS
 from tests.fuzz.mutate import Mutator, Seed, as_line
-from tests.journals import block_of, old_line
+from tests.journals import block_of, encode_event, old_line
 
 __all__ = ["MAKERS", "Maker"]
 

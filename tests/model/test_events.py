@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clisup.client.events import Envelope, UnknownEvent, envelope_of
-from clisup.model.envelope import encode_event
 from clisup.model.events import (
     EVENT_CLASSES,
     EVENT_TYPES,
@@ -26,6 +25,7 @@ from clisup.model.events import (
 )
 from clisup.model.journal import event_seq, event_type, read_entries
 from clisup.model.usage import Usage
+from tests.journals import encode_event
 
 HEAD: dict[str, Any] = {
     "session_id": "0d9c1c1e-0000-4000-8000-000000000000",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -113,14 +113,9 @@ class Recorder:
 
     def _recall_spending(self, from_seq: int) -> None:
         """Add the running turn's usage since the last segment's snapshot."""
-        reader = self._store.reader(from_seq - 1)
-        try:
-            while (block := reader.read()) is not None:
-                for stored in block.events():
-                    if event_type(stored.event) in SPENDING:
-                        self.ledger.spend(json.loads(stored.event))
-        finally:
-            reader.close()
+        for stored in self._store.events(from_seq - 1):
+            if event_type(stored.event) in SPENDING:
+                self.ledger.spend(json.loads(stored.event))
 
     def renew(self, *, max_keys: int, segment_bytes: int, durable: bool) -> None:
         """Use other settings from the next event on."""
@@ -234,6 +229,10 @@ class Recorder:
     def reader(self, after_seq: int) -> JournalReader:
         """Return a reader of the events above `after_seq`."""
         return self._store.reader(after_seq)
+
+    def events(self, after_seq: int) -> Iterator[StoredEvent]:
+        """Yield the events above `after_seq`. Raises `WorldError(storage_failed)`."""
+        return self._store.events(after_seq)
 
     def event(self, seq: int) -> dict[str, Any] | None:
         """Return one stored event, or None if the event was removed or is damaged. Raises `WorldError(storage_failed)`."""

@@ -198,14 +198,8 @@ def _event_at(session: Session, seq: int) -> dict[str, Any]:
 
 def _last_events(session: Session) -> list[dict[str, Any]]:
     recorder = session.recorder
-    reader = recorder.reader(max(recorder.first_seq - 1, recorder.next_seq - 1 - LAST_EVENTS))
-    last: list[dict[str, Any]] = []
-    try:
-        while (block := reader.read()) is not None:
-            last += [_short(json.loads(stored.event)) for stored in block.events()]
-    finally:
-        reader.close()
-    return last
+    after = max(recorder.first_seq - 1, recorder.next_seq - 1 - LAST_EVENTS)
+    return [_short(json.loads(stored.event)) for stored in recorder.events(after)]
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:
