@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.host", "clisup.store", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
     "clisup.installing": RULES | SHARED | {"clisup.host"},
+    # The composition root of a start in the background: the daemon's places and configuration, its process, and its first answer.
+    "clisup.starting": RULES | SHARED | {"clisup.host", "clisup.client", "clisup.daemon.start"},
     # As recordings: what a command collects, with a daemon or in the place of one.
     "clisup.bundle": RULES
     | SHARED
@@ -75,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",
+        "clisup.starting",
         "clisup.bundle",
         "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },

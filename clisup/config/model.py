@@ -215,6 +215,7 @@ class DaemonConfig(_Table):
     lease_s: Seconds = 86_400
     limit_hold_s: Seconds = 691_200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    autostart: bool = True
     retention: RetentionConfig = RetentionConfig.model_construct()
 
 

@@ -212,10 +212,10 @@ def _daemon(facts: MachineFacts) -> Verdict:
         fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start the daemon: turns go on"
         return fail(f"process {facts.holder} holds {facts.state.path}, and no daemon answers at {facts.socket}", fix)
     if facts.daemon is None and facts.stale:
-        fix = "start the daemon: clisup serve (it replaces the socket)"
+        fix = "start the daemon: clisup start (it replaces the socket)"
         return warn(f"no daemon answers at {facts.socket}: the socket is left from a dead daemon", fix)
     if facts.daemon is None:
-        return warn(f"no daemon answers at {facts.socket}: this command checks in its place", "start it: clisup serve")
+        return warn(f"no daemon answers at {facts.socket}: this command checks in its place", "start it: clisup start")
     return ok(f"clisup {facts.daemon['version']}, pid {facts.daemon['pid']}, {facts.daemon['state']}")
 
 
