@@ -73,7 +73,7 @@ def log_line(line: JsonObject, ink: Ink) -> str:
     if not (when or level):  # no line of the log, but of Python itself
         return clip(event, _LOG_WIDTH)
     fields = " ".join(f"{name}={value}" for name, value in rest.items())
-    text = clip(f"{when}  {level:<7}  {event:<16}  {fields}", _LOG_WIDTH)
+    text = f"{when:<19}  {clip(level, 8):<7}  {clip(event, 60):<16}  {clip(fields, _LOG_WIDTH)}".rstrip()
     return ink(_COLOURS[level], text) if level in _COLOURS else text
 
 
