@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.process.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
+        "clisup.config.edit",  # `clisup setup` adds to the file, and loads none of the model for that
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",

@@ -23,9 +23,10 @@ _PLACES: dict[str, dict[str, str]] = {
         "delete": "commands.sessions:delete",
     },
     "Daemon": {
-        "start": "commands.start:start", "stop": "commands.daemon:stop", "status": "status.command:status", "top": "top:top",
-        "metrics": "commands.daemon:metrics", "gc": "commands.sessions:gc", "socket": "commands.start:socket",
-        "serve": "commands.daemon:serve", "daemon": "commands.daemon:daemon", "install": "commands.install:install",
+        "setup": "setup.command:setup", "start": "commands.start:start", "stop": "commands.daemon:stop",
+        "status": "status.command:status", "top": "top:top", "metrics": "commands.daemon:metrics",
+        "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
+        "daemon": "commands.daemon:daemon", "install": "commands.install:install",
         "uninstall": "commands.install:uninstall", "config": "commands.config:config",
     },
     "Backends": {
