@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from clisup.host.locks import lock_holder
 from clisup.host.systemd.units import (
     SYSTEM_UNITS,
     ServiceManager,
+    path_line,
     read_unit,
     remove_unit,
     shipped_unit,
@@ -31,6 +33,11 @@ __all__ = ["InstallPlan", "Target", "plan_install", "plan_uninstall", "target_of
 HIDDEN = ("/home", "/root", "/run/user")
 """Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
 _LINGER = "/var/lib/systemd/linger"
+_TYPE = "Type=notify"
+"""Line of the service's unit before which the line with PATH stands."""
+
+CLIS = ("claude", "codex", "gemini", "qwen")
+"""Commands of the built-in backends that a user installs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,15 @@ class Target:
 
 @dataclass(slots=True)
 class InstallPlan:
-    """Steps as `{action, target, detail}`, each with its function (None: nothing to do), and advice for the user."""
+    """Steps as `{action, target, detail}`, each with its function (None: nothing to do), and advice for the user.
+
+    `search_path` is the PATH of the unit, None if systemd gives its own. `clis` are the CLIs that are found on it.
+    """
 
     steps: list[tuple[dict[str, str], Callable[[], None] | None]] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    search_path: str | None = None
+    clis: dict[str, str | None] = field(default_factory=dict)
 
     def add(self, action: str, target: str, detail: str = "", do: Callable[[], None] | None = None) -> None:
         self.steps.append(({"action": action, "target": target, "detail": detail}, do))
@@ -71,7 +83,8 @@ class InstallPlan:
                 do()
 
     def to_json(self) -> dict[str, Any]:
-        return {"steps": [step for step, _ in self.steps], "advice": self.advice}
+        steps = [step for step, _ in self.steps]
+        return {"steps": steps, "advice": self.advice, "search_path": self.search_path, "clis": self.clis}
 
 
 def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install") -> Target:
@@ -126,6 +139,9 @@ def plan_install(
         _check_rights(target)
         target.manager.check()
     plan = InstallPlan()
+    if target.manager.user:
+        plan.search_path = search_path_of(env)
+        plan.clis = find_clis(plan.search_path)
     changed = _plan_files(plan, target, command, force=force)
     if changed:
         plan.order(target.manager, "daemon-reload")
@@ -178,7 +194,8 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
 def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool) -> bool:
     """Plan the unit files, and tell whether one changes. Raises `UsageError` for an edited file."""
     wanted = {target.path(name): (shipped_unit(name), command) for name in target.files}
-    texts = {path: unit_text(shipped, command, __version__) for path, (shipped, command) in wanted.items()}
+    lines = {} if plan.search_path is None else {_TYPE: f"{path_line(plan.search_path)}\n{_TYPE}"}
+    texts = {path: unit_text(shipped, command, __version__, lines) for path, (shipped, command) in wanted.items()}
     if (home := _home_text(target)) is not None:
         texts[_home_file(target)] = home
     changed = False
@@ -194,6 +211,28 @@ def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool)
         detail = {"new": "", "older": "was from another clisup", "edited": "was edited; --force"}[standing]
         plan.add("write", path, detail, do=lambda path=path, text=text: write_unit(path, text))  # type: ignore[misc]
     return changed
+
+
+def search_path_of(env: Mapping[str, str]) -> str:
+    """Return the caller's PATH for a unit, so that the daemon finds the CLIs and their tools where the caller's shell does.
+
+    Relative and missing directories, and those that everybody may write to, are left out.
+    """
+    places = dict.fromkeys(env.get("PATH", os.defpath).split(os.pathsep))
+    return os.pathsep.join(place for place in places if _is_sound(place)) or os.defpath
+
+
+def _is_sound(place: str) -> bool:
+    try:
+        place.encode()
+        return os.path.isabs(place) and "\n" not in place and not os.stat(place).st_mode & stat.S_IWOTH
+    except (OSError, ValueError):  # missing, or not UTF-8, which no unit can hold
+        return False
+
+
+def find_clis(search_path: str) -> dict[str, str | None]:
+    """Return the path of each CLI that has a built-in backend, or None for a CLI that is not installed."""
+    return {name: shutil.which(name, path=search_path) for name in CLIS}
 
 
 def _standing(target: Target, name: str, found: str) -> str:

@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.host", "clisup.store", "clisup.backends", "clisup.daemon.backends", "clisup.daemon.start"},
     # The composition root of `clisup install`: it works where no daemon runs, and before one ever did.
     "clisup.installing": RULES | SHARED | {"clisup.host"},
+    # The composition root of a start in the background: the daemon's places and configuration, its process, and its first answer.
+    "clisup.starting": RULES | SHARED | {"clisup.host", "clisup.client", "clisup.daemon.start"},
     # As recordings: what a command collects, with a daemon or in the place of one.
     "clisup.bundle": RULES
     | SHARED
@@ -72,9 +74,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.process.carrying",  # what a daemon does before it loads anything else
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
+        "clisup.config.edit",  # `clisup setup` adds to the file, and loads none of the model for that
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",
+        "clisup.starting",
         "clisup.bundle",
         "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },
@@ -194,6 +198,7 @@ SPAWNING = {
 SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
+    "clisup.starting": "`clisup start` starts the daemon, which outlives the command",
     "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else

@@ -23,10 +23,11 @@ _PLACES: dict[str, dict[str, str]] = {
         "delete": "commands.sessions:delete",
     },
     "Daemon": {
-        "serve": "commands.daemon:serve", "status": "status.command:status", "top": "top:top",
-        "metrics": "commands.daemon:metrics", "stop": "commands.daemon:stop", "gc": "commands.sessions:gc",
-        "daemon": "commands.daemon:daemon", "install": "commands.install:install", "uninstall": "commands.install:uninstall",
-        "config": "commands.config:config",
+        "setup": "setup.command:setup", "start": "commands.start:start", "stop": "commands.daemon:stop",
+        "status": "status.command:status", "top": "top:top", "metrics": "commands.daemon:metrics",
+        "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
+        "daemon": "commands.daemon:daemon", "install": "commands.install:install",
+        "uninstall": "commands.install:uninstall", "config": "commands.config:config",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
@@ -42,7 +43,7 @@ _PLACES: dict[str, dict[str, str]] = {
 """Commands by group: the module in `clisup.cli` and the name in it."""
 
 SYNONYMS = {
-    "start": "serve", "up": "serve", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
+    "up": "start", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
     "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
     "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
 }
@@ -93,7 +94,7 @@ def root() -> None:
 
     \b
     Example:
-      clisup serve &
+      clisup start
       clisup run -b claude "Say hello."
       clisup status
     """

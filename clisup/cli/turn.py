@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Self
 
 from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
 from clisup.cli.failure import TurnEnded
+from clisup.cli.key_hint import dropped_keys_hint
 from clisup.cli.views.answer import Screen, TurnView, blob_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.terminal import clip
@@ -41,7 +41,6 @@ __all__ = ["PromptedTurn", "exit_code_of_turn", "json_line", "print_line"]
 _ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_completed")
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
-_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 _SIGNAL_NOTES = {
     1: b"\n[interrupting the turn; Ctrl-C again kills it]\n",
     2: b"\n[killing the turn; Ctrl-C again leaves without waiting]\n",
@@ -141,29 +140,10 @@ class PromptedTurn:
         kind = str((error or {}).get("kind", ""))
         known = TURN_KINDS.get(kind, TurnKind())
         hint = known.hint.format(backend=self.backend, session_id=self.session_id)
-        hint = self._held_back(reason) + hint if kind == "authentication" else hint
+        hint = dropped_keys_hint(self.path, self.backend, reason) + hint if kind == "authentication" else hint
         raise TurnEnded(f"cannot give the whole answer, because the turn {_ENDED[end['outcome']]}: {reason}",
                         code=exit_code_of_turn(end), hint=hint,
                         doctor=doctor_hint(known.explanation, self.backend))  # fmt: skip
-
-    def _held_back(self, reason: str) -> str:
-        """Return a hint that names the keys that the daemon has but did not pass to the CLI, or ""."""
-        try:
-            with Client.connect(self.path, name="clisup-run") as client:
-                report = client.call("backend/env", name=self.backend)
-        except ClisupError:
-            return ""
-        names = list(report.get("held_back") or [])
-        dropped = {item["name"] for item in report.get("dropped") or [] if ".deny:" not in item["rule"]}
-        # The CLI may name the missing variable, as codex does for a custom provider.
-        names += [name for name in dict.fromkeys(_NAME.findall(reason)) if name in dropped and name not in names]
-        if not names:
-            return ""
-        listed, it = ", ".join(f'"{name}"' for name in names), "it" if len(names) == 1 else "them"
-        return (
-            f"the daemon has {' and '.join(names)} and holds {it} back: to pass {it} on, set pass_env = [{listed}] in "
-            f"[backends.{self.backend}], then clisup daemon reload; or "
-        )
 
     def _print_value(self, end: Event) -> None:
         """Print the answer by the schema, alone on stdout. Raises `TurnEnded` if the model gave none."""

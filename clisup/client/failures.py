@@ -121,7 +121,7 @@ def cannot_connect(path: str, error: OSError) -> ClisupError:
         return _forbidden(path)
     if error.errno in (errno.EAGAIN, errno.ETIMEDOUT) or isinstance(error, TimeoutError):
         return too_slow(path, "connect", 0)
-    hint = "start it: clisup serve"
+    hint = "start it: clisup start"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         reason = "nothing listens there"
     elif error.errno != errno.ECONNREFUSED:

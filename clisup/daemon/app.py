@@ -224,6 +224,7 @@ class Daemon:
     def _log_ready(self) -> None:
         _log.info("ready", version=__version__, pid=os.getpid(), instance=self.instance_id, socket=self.socket_path,
                   state_dir=self.state_dir, sessions=len(list(self.manager)), adopted=self.manager.adopted)  # fmt: skip
+        LOG.leave_caller()
 
     @property
     def spans_queued(self) -> int:
@@ -384,6 +385,8 @@ class Daemon:
             "instance_id": self.instance_id,
             "started_at": self.started_at,
             "activated": self.activated,
+            "log_file": LOG.path,
+            "search_path": self.reexec.env.get("PATH", os.defpath),
         }
 
     async def status(self, turn: Callable[[], Awaitable[None]]) -> str:

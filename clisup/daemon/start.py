@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
+from clisup.host.log_file import LOG_FILE
 from clisup.host.machine import check_system
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
 from clisup.host.process.own_process import harden
+from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets import ACTIVATED, activated_descriptors, activated_path, without_activation
 from clisup.locations import config_file, default_socket, default_state_dir, in_home
+from clisup.policy.secrets.plain_text import plain
 
 if TYPE_CHECKING:
     from clisup.config.model import Config
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Flags", "Place", "config_path", "place_of", "serve"]
 
 
+_STDERR = 2
 SWITCH_S = 0.0005
 """Seconds that a thread waits for the interpreter while the loop has work. A walk of /proc waits hundreds of times: with
 Python's 5 ms, `session/get` took 1.5 s beside a CLI with much output, and 0.13 s with this."""
@@ -37,6 +41,7 @@ class Flags(NamedTuple):
     state_dir: str | None = None
     log_format: Literal["auto", "console", "json", "journald"] = "auto"
     check: bool = False
+    log_file: str | None = None
 
 
 def serve(flags: Flags) -> int:
@@ -57,7 +62,6 @@ def serve(flags: Flags) -> int:
     from clisup.host.failpoints import VARIABLE, arm, failpoint
     from clisup.host.log import configure_logging
     from clisup.host.otlp import check_installed
-    from clisup.host.safe_paths import check_safe_dir
 
     path, named = config_path(flags, env)
     credentials = read_credentials(env, carried.credentials)
@@ -72,7 +76,8 @@ def serve(flags: Flags) -> int:
         check_safe_dir(place.state_dir, "keep state in", entries=True)
         check_safe_dir(os.path.dirname(place.socket), "listen in", check="socket")
         return EXIT_OK
-    configure_logging(config.daemon.log_level, flags.log_format, env)
+    flags = _with_log_file(flags, place)
+    configure_logging(config.daemon.log_level, flags.log_format, env, flags.log_file)
     arm(env.get(VARIABLE, ""))
     harden()
     sys.setswitchinterval(SWITCH_S)
@@ -100,7 +105,35 @@ def _daemon(config: Config, backends: Backends, reexec: Reexec, place: Place, fi
 def _successors_words(flags: Flags, place: Place, config: str | None) -> list[str]:
     """Return the arguments of a successor in place. It serves in the same place, whatever the configuration says by then."""
     words = ["serve", "--socket", place.socket, "--state-dir", place.state_dir, "--log-format", flags.log_format]
+    words += ["--log-file", flags.log_file] if flags.log_file is not None else []
     return [*words, "--config", config] if config is not None else words
+
+
+def _with_log_file(flags: Flags, place: Place) -> Flags:
+    """Return the flags with an absolute log file.
+
+    A shell's background job (`clisup serve &`) would write its log between the commands and answers on the terminal. So
+    its log goes to a file, unless a format was asked for.
+    """
+    if flags.log_file is not None:
+        return flags._replace(log_file=_absolute(flags.log_file))
+    if flags.log_format != "auto" or not _in_background():
+        return flags
+    make_safe_dir(place.state_dir, "keep state in")
+    path = os.path.join(place.state_dir, LOG_FILE)
+    print(
+        plain(f"clisup: the daemon runs in the background, and logs to {path} (see it: clisup daemon log)"),
+        file=sys.stderr,
+    )
+    return flags._replace(log_file=path)
+
+
+def _in_background() -> bool:
+    """Tell whether stderr is a terminal on which another job is in the foreground."""
+    try:
+        return os.isatty(_STDERR) and os.tcgetpgrp(_STDERR) != os.getpgrp()
+    except OSError:  # a terminal that does not control this process
+        return False
 
 
 def config_path(flags: Flags, env: Mapping[str, str]) -> tuple[str, bool]:

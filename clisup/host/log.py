@@ -22,6 +22,7 @@ from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
 from clisup.errors import ConfigurationError
 from clisup.host import clock
+from clisup.host.log_file import LogFile
 from clisup.host.systemd.journal import JOURNAL_SOCKET, JournalSocket, encode_entry, entry_of, is_journal_stream
 from clisup.model.structs import JsonObject
 from clisup.ops.log_events import LOG_EVENTS, LogRate, cleaned, traceback_text
@@ -137,6 +138,7 @@ class Log:
         self.rate = LogRate()
         self.level = logging.INFO
         self.outlet: LogOutput | None = None
+        self.file: LogFile | None = None
         self.form: LogForm = "auto"
 
     # -- secrets
@@ -185,6 +187,16 @@ class Log:
         """Return the last lines, oldest first, as parsed from JSON."""
         return [json.loads(line) for line in list(self._lines)[-limit:]]
 
+    @property
+    def path(self) -> str | None:
+        """Return the log file, or None if the lines go elsewhere."""
+        return None if self.file is None else self.file.path
+
+    def leave_caller(self) -> None:
+        """Write nothing more to the stderr of the caller that started this daemon, if there is a log file."""
+        if self.file is not None:
+            self.file.take_stderr()
+
     def set_level(self, level: str) -> None:
         """Log lines of this level and above from now on."""
         self.level = _LEVELS[level.upper()]
@@ -227,16 +239,21 @@ LOG = Log()
 """Log of this process."""
 
 
-def configure_logging(level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None) -> None:
+def configure_logging(
+    level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None, file: str | None = None
+) -> None:
     """Set structlog up.
 
     `auto` means the journal's own protocol if stderr goes to the journal, console text on a terminal, and JSON
-    otherwise. `env` is the environment that the daemon was started with. Raises `ConfigurationError` if there is no
-    journal to log to.
+    otherwise. `env` is the environment that the daemon was started with. With `file`, JSON goes to that file. Raises
+    `ConfigurationError` if there is no journal to log to, and `WorldError(storage_failed)` for a file that cannot be
+    opened.
     """
-    chosen = _chosen(form, env or {})
+    LOG.file = LogFile(file) if file else None
+    chosen = "json" if file else _chosen(form, env or {})
     LOG.set_level(level)
-    LOG.form, LOG.outlet = chosen, _outlet(chosen, env or {})
+    LOG.form = chosen
+    LOG.outlet = LogOutput(LOG.file, _as_json) if LOG.file else _outlet(chosen, env or {})
     code: list[structlog.typing.Processor] = (
         [CallsiteParameterAdder([CallsiteParameter(name) for name in _CODE]), _rename] if chosen == "journald" else []
     )

@@ -112,6 +112,7 @@ class MachineFacts:
     the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. If no daemon answers,
     `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
     format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
+    `search_path` is the PATH on which the daemon looks for the CLIs.
     """
 
     configuration: str
@@ -132,6 +133,7 @@ class MachineFacts:
     stale: bool = False
     log: tuple[str, int] | None = None
     hidden: bool = False
+    search_path: str = ""
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -212,10 +214,10 @@ def _daemon(facts: MachineFacts) -> Verdict:
         fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start the daemon: turns go on"
         return fail(f"process {facts.holder} holds {facts.state.path}, and no daemon answers at {facts.socket}", fix)
     if facts.daemon is None and facts.stale:
-        fix = "start the daemon: clisup serve (it replaces the socket)"
+        fix = "start the daemon: clisup start (it replaces the socket)"
         return warn(f"no daemon answers at {facts.socket}: the socket is left from a dead daemon", fix)
     if facts.daemon is None:
-        return warn(f"no daemon answers at {facts.socket}: this command checks in its place", "start it: clisup serve")
+        return warn(f"no daemon answers at {facts.socket}: this command checks in its place", "start it: clisup start")
     return ok(f"clisup {facts.daemon['version']}, pid {facts.daemon['pid']}, {facts.daemon['state']}")
 
 
@@ -226,12 +228,18 @@ def _log(facts: MachineFacts) -> Verdict:
     if dropped:
         fix = "check that the journal, or the reader of the daemon's stderr, runs and keeps up"
         return warn(f"{dropped} lines were lost, because no reader took them", fix)
+    if file := (facts.daemon or {}).get("log_file"):
+        return ok(f"as {form} to {file}: clisup daemon log")
     if facts.service.unit is not None and form != "journald":
         fix = f"remove --log-format from ExecStart of {facts.service.unit}: journalctl CLISUP_SESSION=... then finds the lines"
         return warn(f"as {form} on stderr, under systemd: the journal has no fields", fix)
     return ok(
         "to the journal: journalctl -t clisup" if form == "journald" else f"as {form} on stderr: clisup daemon log"
     )
+
+
+def _search_path(facts: MachineFacts) -> Verdict | None:
+    return ok(facts.search_path) if facts.search_path else None
 
 
 def _cgroup(facts: MachineFacts) -> Verdict:
@@ -297,6 +305,7 @@ MACHINE_CHECKS: Checks = (
     ("configuration", _configuration),
     ("daemon", _daemon),
     ("log", _log),
+    ("PATH", _search_path),
     ("cwd", _cwd),
     ("state directory", _state),
     ("socket", _socket),

@@ -120,6 +120,8 @@ class BackendEnvResult(Result):
     set: list[NameRule]
     lists: list[CheckedList] = []
     held_back: list[str] = []
+    keys: list[str] = []
+    """Variables with which the CLI logs in, whether or not the daemon has them."""
 
 
 class BackendModelsResult(Result):

@@ -39,6 +39,9 @@ class DaemonInfo(Result):
     instance_id: str | None
     started_at: str | None
     activated: bool
+    log_file: str | None = None
+    search_path: str | None = None
+    """The daemon's PATH, on which it looks for the CLIs."""
     uptime_s: float | None
     socket: str
     state_dir: str

@@ -1,11 +1,12 @@
 // Ask, watch, and come back after a restart of the daemon:  node node_client.mjs BACKEND PROMPT
 // The session's id and the prompt's key are chosen here, so that asking again opens and prompts nothing twice.
 import net from "node:net";
+import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const [backend, prompt] = process.argv.slice(2);
-const path = process.env.CLISUP_SOCKET ?? `${process.env.XDG_RUNTIME_DIR}/clisup/clisup.sock`;
+const path = process.env.CLISUP_SOCKET || execFileSync("clisup", ["socket"], { encoding: "utf8" }).trimEnd();
 const session_id = randomUUID(), key = randomUUID();
 const tools = new Set(["Read", "Bash"]); // what may be used without asking anybody
 const unheard = new Map(); // answers to approvals that the daemon has not told of yet
@@ -55,6 +56,7 @@ async function attempt() {
 for (let patience = 300; patience > 0; patience--) { // half a minute of silence, no more
   const end = await attempt().catch((error) => { if (!error.code) throw error; }); // a code: nobody listens, for now
   if (end) process.exit(end.outcome === "completed" ? 0 : 1);
+  if (patience === 290) console.error(`no answer at ${path}: trying for half a minute`);
   await sleep(100);
 }
 console.error("the daemon does not come back"), process.exit(3);

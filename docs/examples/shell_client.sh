@@ -3,7 +3,7 @@
 # The session's id and the prompt's key are chosen here, so that asking again after a restart does nothing twice.
 set -uo pipefail
 backend=$1 prompt=$2
-socket=${CLISUP_SOCKET:-${XDG_RUNTIME_DIR:-}/clisup/clisup.sock}
+socket=${CLISUP_SOCKET:-$(clisup socket)} || exit
 session=$(</proc/sys/kernel/random/uuid)
 seq=0 # the cursor: what was seen already
 
@@ -23,6 +23,7 @@ call() { # a method and its params: a connection for each, and again until there
   for ((tries = 0; tries < 300; tries++)); do
     answer=$(nc -NU "$socket" 2>/dev/null <<<"{\"id\":1,\"method\":\"$1\",\"params\":$2}")
     [[ $answer == *'"result":'* ]] && return
+    ((tries == 10)) && echo "no answer at $socket: trying for half a minute" >&2
     [[ $(field "$answer" retryable) == false ]] && { field "$answer" message >&2 && echo >&2; return 1; }
     sleep 0.1
   done

@@ -68,7 +68,7 @@ def test_an_unknown_command_names_the_nearest(clisup: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(("word", "meant"), [("start", "serve"), ("ls", "sessions"), ("restart", "daemon restart")])
+@pytest.mark.parametrize(("word", "meant"), [("up", "start"), ("ls", "sessions"), ("restart", "daemon restart")])
 def test_the_words_of_other_programs_are_known(clisup: Run, word: str, meant: str) -> None:
     assert clisup(word).err.endswith(f"hint: did you mean: clisup {meant}\n")
 
@@ -114,7 +114,7 @@ def test_a_command_of_a_command_is_named_whole(clisup: Run) -> None:
 def test_without_a_daemon_every_command_says_how_to_start_it(
     clisup: Run, socket_path: Path, args: tuple[str, ...]
 ) -> None:
-    hints = "  hint: start it: clisup serve; see clisup doctor (daemon, socket, systemd)\n"
+    hints = "  hint: start it: clisup start; see clisup doctor (daemon, socket, systemd)\n"
     expected = f"clisup: cannot reach the daemon at {socket_path}, because nothing listens there\n{hints}"
     assert clisup(*args) == (3, "", expected)
 

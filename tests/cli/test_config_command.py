@@ -198,7 +198,7 @@ def answer(daemon: FakeDaemon, result: Any) -> None:
     [
         (None, [], "the running daemon has these values"),
         (None, ["daemon.max_queue", "daemon.fsync"], "has other values of: daemon.max_queue, daemon.fsync (clisup daemon reload)"),
-        (None, ["daemon.socket"], "has other values of: daemon.socket (clisup stop, then clisup serve)"),
+        (None, ["daemon.socket"], "has other values of: daemon.socket (clisup stop, then clisup start)"),
         ("/other.toml", [], "the running daemon reads another file: /other.toml"),
     ],
 )  # fmt: skip

@@ -121,7 +121,7 @@ def test_reload_shows_what_has_changed_and_when_it_takes_effect(clisup: Run, dae
     assert titles.split() == ["KEY", "WHAT", "TAKES", "EFFECT"]
     words = ["at once", "next turn", "next connection", "stop and start", "later_version"]
     assert all(row.endswith(word) for row, word in zip(rows, words, strict=False))
-    assert "clisup stop, then clisup serve" in rows[-1]
+    assert "clisup stop, then clisup start" in rows[-1]
     assert daemon.calls("daemon/reload") == [{"dry_run": False}]
 
 

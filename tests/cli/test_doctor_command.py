@@ -68,7 +68,7 @@ def test_without_a_daemon_the_command_looks_itself_and_says_so(clisup: Run, home
     found = json.loads(ran.out)
     assert [one["check"] for one in found if one["backend"] is None] == [name for name, _ in MACHINE_CHECKS]
     by_name = {one["check"]: one for one in found}
-    assert by_name["daemon"]["status"] == "warn" and by_name["daemon"]["fix"] == "start it: clisup serve"
+    assert by_name["daemon"]["status"] == "warn" and by_name["daemon"]["fix"] == "start it: clisup start"
     assert by_name["version"]["detail"].startswith("1.0.0")
     assert by_name["configuration"]["detail"].endswith("all defaults")
     assert not (home / "state").exists()

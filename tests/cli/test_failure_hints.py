@@ -69,7 +69,7 @@ def test_a_daemon_that_does_not_answer_yet_is_not_to_be_started_again(
 ) -> None:
     monkeypatch.setenv("CLISUP_STATE_DIR", str(tmp_path))
     error = cannot_connect(str(tmp_path / "sock"), FileNotFoundError(errno.ENOENT, "none"))
-    assert told(error) == ["  hint: start it: clisup serve; see clisup doctor (daemon, socket, systemd)"]
+    assert told(error) == ["  hint: start it: clisup start; see clisup doctor (daemon, socket, systemd)"]
     code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     argv = [sys.executable, "-c", code, str(tmp_path / "daemon.lock")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

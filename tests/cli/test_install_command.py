@@ -36,6 +36,23 @@ def test_a_dry_run_needs_no_systemd_and_writes_nothing(tmp_path: Path, executabl
     assert not (tmp_path / ".config").exists()
 
 
+def test_the_unit_gets_the_path_of_the_shell_and_both_are_printed(tmp_path: Path, executable: str) -> None:
+    nvm, loose = tmp_path / "my %nvm" / "bin", tmp_path / "loose"
+    for directory in (nvm, loose):
+        directory.mkdir(parents=True)
+    loose.chmod(0o777)
+    claude = nvm / "claude"
+    claude.write_text("#!/bin/sh\n")
+    claude.chmod(0o755)
+    words = ("install", "--user", "--dry-run", "--executable", executable)
+    path = f"relative:{nvm}::{loose}:/usr/bin:{nvm}:/nonexistent"
+    done = clisup(tmp_path, *words, PATH=path)
+    assert f"PATH of the daemon: {nvm}:/usr/bin\n" in done.stdout
+    assert f"  claude  {claude}\n" in done.stdout and "  qwen    not found on this PATH\n" in done.stdout
+    found = json.loads(clisup(tmp_path, *words, "--json", PATH=path).stdout)
+    assert (found["search_path"], found["clis"]["claude"]) == (f"{nvm}:/usr/bin", str(claude))
+
+
 def test_without_systemctl_it_says_what_to_do_instead(tmp_path: Path, executable: str) -> None:
     done = clisup(tmp_path, "install", "--user", "--executable", executable, PATH="/nonexistent")
     assert done.returncode == 69

@@ -406,6 +406,23 @@ def test_a_key_that_the_daemon_holds_back_is_named_with_the_way_to_pass_it(clisu
     )
 
 
+def test_a_key_that_only_the_shell_has_is_named_with_the_way_to_pass_it(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEMO_KEY", "value")
+    monkeypatch.setenv("PASSED_KEY", "value")
+    plays(daemon, lambda daemon: end(daemon, "failed", error={"kind": "authentication", "message": "Not logged in"}))
+    kept = [{"name": "PASSED_KEY", "rule": "pass_env"}]
+    keys = ["DEMO_KEY", "PASSED_KEY", "NOT_SET"]
+    daemon.handlers["backend/env"] = lambda peer, params: {"held_back": [], "kept": kept, "keys": keys}
+    err = clisup("run", "-b", "demo", "hi").err
+    assert (
+        "hint: DEMO_KEY is set in this shell, but demo did not get it: clisup setup passes it on, or set "
+        'pass_env = ["DEMO_KEY"] in [backends.demo]'
+    ) in err
+    assert "PASSED_KEY" not in err and "value" not in err
+
+
 def test_a_variable_that_the_cli_misses_by_name_and_the_daemon_holds_back_is_named(
     clisup: Run, daemon: FakeDaemon
 ) -> None:

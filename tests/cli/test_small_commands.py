@@ -209,9 +209,9 @@ def test_serve_hands_its_flags_to_the_daemon(clisup: Run, monkeypatch: pytest.Mo
     assert clisup("serve").code == 0
     assert clisup("serve", "--check").code == 0
     assert given == [
-        ("c", "s", "d", "json", False),
-        (None, None, None, "auto", False),
-        (None, None, None, "auto", True),
+        ("c", "s", "d", "json", False, None),
+        (None, None, None, "auto", False, None),
+        (None, None, None, "auto", True, None),
     ]
 
 

@@ -111,7 +111,7 @@ def test_a_missing_socket_says_how_to_start(tmp_path: Path) -> None:
     with pytest.raises(ClisupError) as caught:
         Client.connect(str(tmp_path / "none.sock"))
     assert caught.value.message == f"cannot reach the daemon at {tmp_path}/none.sock, because nothing listens there"
-    assert (caught.value.hint, caught.value.exit_code) == ("start it: clisup serve", 3)
+    assert (caught.value.hint, caught.value.exit_code) == ("start it: clisup start", 3)
 
 
 def test_a_stale_socket_is_told_from_a_missing_one(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ GOOD = MachineFacts(
     daemon={"version": "1", "pid": 7, "state": "ready"},
     storage=("ok", None),
     log=("journald", 0),
+    search_path="/usr/bin:/bin",
 )
 
 

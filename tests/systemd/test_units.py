@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from systemd_lab import needed
 
-from clisup.host.systemd.units import unit_text
+from clisup.host.systemd.units import path_line, unit_text
 
 SHIPPED = Path(__file__).resolve().parents[2] / "systemd"
 NAMES = sorted(file.name for file in SHIPPED.iterdir())
@@ -106,3 +106,7 @@ def settings(name: str) -> dict[str, list[str]]:
     for key, value in re.findall(r"^([A-Za-z]+)=(.*)$", (SHIPPED / name).read_text(), re.MULTILINE):
         said.setdefault(key, []).append(value)
     return said
+
+
+def test_the_path_of_a_unit_is_quoted() -> None:
+    assert path_line('/a b:/c%d:/e"f\\g') == 'Environment="PATH=/a b:/c%%d:/e\\"f\\\\g"'

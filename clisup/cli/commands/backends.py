@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import click
@@ -22,6 +23,7 @@ from clisup.cli.options import (
     json_option,
     utf8,
 )
+from clisup.cli.search_path import advise_findings, notes_on_backends
 from clisup.cli.views.terminal import Ink, plain, print_table, size
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
@@ -40,6 +42,8 @@ _COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 def backends(name: str | None, as_json: bool) -> int:
     """List the backends, and the reason if one cannot be used.
 
+    The last line is the PATH on which the daemon looks for the CLIs. It may differ from the PATH of your shell.
+
     \b
     Example:
       clisup backends
@@ -52,12 +56,12 @@ def backends(name: str | None, as_json: bool) -> int:
             print(json.dumps(models) if as_json else plain("\n".join(models)))
             return EXIT_OK
         found = client.call("backend/list")
+        searched = client.server["server"].get("search_path")
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
         return EXIT_OK
     print_table(["BACKEND", "KIND", "VERSION", "SUPPORTED", "PATH"], [_row(b) for b in found])
-    notes = [f"{b['name']}: {b['unavailable_reason']}" for b in found if b.get("unavailable_reason")]
-    if notes:
+    if notes := notes_on_backends(found, searched):
         print("\n" + plain("\n".join(notes)))
     return EXIT_OK
 
@@ -155,6 +159,9 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
     try:
         with Client.connect(name="clisup-doctor") as client:
             found: list[JsonObject] = client.call("backend/check", **given({"name": backend, "cwd": cwd}))
+            if any(finding["check"] == "executable" and finding["status"] != "ok" for finding in found):
+                with suppress(ClisupError):  # the findings are the answer; the advice only adds to them
+                    advise_findings(found, client.call("backend/list"), client.server["server"].get("search_path"))
             return found
     except ClisupError as error:
         if error.kind != "daemon_not_running":

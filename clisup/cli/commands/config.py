@@ -170,7 +170,7 @@ def _running(shown: Shown) -> JsonObject:
 def _way(keys: list[str]) -> str:
     """Return the commands with which the daemon takes these keys from the file."""
     waits = all((row := key_of(key)) is not None and row.effect == "start" for key in keys)
-    return "clisup stop, then clisup serve" if waits else "clisup daemon reload"
+    return "clisup stop, then clisup start" if waits else "clisup daemon reload"
 
 
 def _daemon_words(shown: Shown, running: JsonObject) -> str:

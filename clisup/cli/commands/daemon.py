@@ -6,17 +6,19 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
 
 import click
 
+from clisup.cli.daemon_log import file_of_log, lines_of_file, log_line
+from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.options import HelpGroup, complete_session, config_option, json_option
-from clisup.cli.views.terminal import Ink, clip, plain, print_table
+from clisup.cli.views.terminal import Ink, plain, print_table
+from clisup.client.failures import Unreachable
 from clisup.client.options import given
 from clisup.client.raw import JsonObject, RawClient
 from clisup.client.sync import Client
-from clisup.errors import EXIT_OK, ClisupError, WorldError
+from clisup.errors import EXIT_NOT_RUNNING, EXIT_OK, ClisupError, WorldError
 
 __all__ = ["daemon", "metrics", "serve", "stop"]
 
@@ -41,9 +43,6 @@ _MODES = {
 }
 """Effect of each mode on one running turn, and on several."""
 
-_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
-_LOG_WIDTH = 400
-
 
 @click.command("serve")
 @config_option
@@ -54,11 +53,17 @@ _LOG_WIDTH = 400
 @click.option("--check", is_flag=True, help="Only check that it would start: configuration, scrub lists, settings.")
 @click.option("--log-format", type=click.Choice(("auto", "console", "json", "journald")), default="auto", show_default=True,
               help="Format of the log; auto: the journal under systemd, text on a terminal, else JSON.")  # fmt: skip
-def serve(config: str | None, socket: str | None, state_dir: str | None, check: bool, log_format: str) -> int:
-    """Run the daemon in the foreground.
+@click.option(
+    "--log-file", metavar="FILE", type=click.Path(), help="Write the log to this file, as JSON; bounded by rotation."
+)
+def serve(
+    config: str | None, socket: str | None, state_dir: str | None, check: bool, log_format: str, log_file: str | None
+) -> int:
+    """Run the daemon in the foreground, for a supervisor or to watch its log. In the background: clisup start.
 
     The daemon serves until `clisup stop` or SIGTERM ends it. Flags override CLISUP_* variables, and these override the
-    configuration file.
+    configuration file. As a background job of a terminal (`clisup serve &`), the daemon logs to daemon.log in its state
+    directory.
 
     \b
     Example:
@@ -69,7 +74,12 @@ def serve(config: str | None, socket: str | None, state_dir: str | None, check: 
     from clisup.daemon.start import Flags
     from clisup.daemon.start import serve as run_daemon
 
-    return run_daemon(Flags(config, socket, state_dir, log_format, check))  # type: ignore[arg-type]  # click checks it
+    if log_file is not None and log_format not in ("auto", "json"):
+        raise usage(
+            f"cannot write the log as {log_format} to a file, because a log file has JSON lines",
+            hint="omit --log-format",
+        )
+    return run_daemon(Flags(config, socket, state_dir, log_format, check, log_file))  # type: ignore[arg-type]  # click checks it
 
 
 # -- stop ---------------------------------------------------------------------------------------------------------------
@@ -89,7 +99,7 @@ def stop(mode: str, as_json: bool) -> int:
     \b
     Example:
       clisup stop
-      clisup stop --mode detach && clisup serve &
+      clisup stop --mode detach && clisup start
     """
     begun = time.monotonic()
     with Client.connect(name="clisup-stop") as client:
@@ -218,7 +228,7 @@ def _families(text: str) -> list[JsonObject]:
 def daemon() -> None:
     """Show the daemon's log, reload its configuration, or restart it in place.
 
-    To start and to stop the daemon: clisup serve, clisup stop.
+    To start and to stop the daemon: clisup start, clisup stop.
 
     \b
     Example:
@@ -264,7 +274,7 @@ def _print_changes(file: str, changed: list[JsonObject], dry_run: bool) -> None:
     rows = [[c["key"], c["what"], EFFECTS.get(c["effect"], c["effect"])] for c in changed]
     print_table(["KEY", "WHAT", "TAKES EFFECT"], rows)
     if any(c["effect"] == "start" for c in changed):
-        print("\nThe socket and the state directory do not change: to change them, clisup stop, then clisup serve.")
+        print("\nThe socket and the state directory do not change: to change them, clisup stop, then clisup start.")
 
 
 @daemon.command("restart")
@@ -306,7 +316,7 @@ def _successor(path: str, before: str) -> dict[str, object]:
     raise WorldError(
         f"the daemon at {path} has not come back after {RESTART_TIMEOUT_S:g} s",
         kind="daemon_not_running",
-        hint="its log says why; start it: clisup serve",
+        hint="its log says why; start it: clisup start",
     )
 
 
@@ -319,26 +329,24 @@ def _successor(path: str, before: str) -> dict[str, object]:
 def log(lines: int, session: str | None, as_json: bool) -> int:
     """Show the last lines of the daemon's own log.
 
-    The daemon keeps up to 1,000 lines since its start. Under systemd the journal has all lines: journalctl --user -t clisup.
-    For the events of a session, use clisup logs.
+    The daemon keeps up to 1,000 lines since its start. Without a daemon, as after a crash, the lines come from its log file,
+    and the exit code is 3. Under systemd the journal has all lines: journalctl --user -t clisup. For the events of a
+    session, use clisup logs.
 
     \b
     Example:
       clisup daemon log
       clisup daemon log --session 3f2a --json | jq -r .event
     """
-    with Client.connect(name="clisup-daemon-log") as client:
-        session_id = find_session(client, session) if session else None
-        found = client.call("daemon/log", limit=lines, **given({"session_id": session_id}))
+    try:
+        with Client.connect(name="clisup-daemon-log") as client:
+            session_id = find_session(client, session) if session else None
+            found, code = client.call("daemon/log", limit=lines, **given({"session_id": session_id}))["lines"], EXIT_OK
+    except Unreachable as error:
+        path = file_of_log(error)
+        print(plain(f"clisup: the daemon is not running; its last lines, from {path}"), file=sys.stderr)
+        found, code = lines_of_file(path, lines, session), EXIT_NOT_RUNNING
     ink = Ink()
-    for line in found["lines"]:
-        print(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line, ink))
-    return EXIT_OK
-
-
-def _log_line(line: JsonObject, ink: Ink) -> str:
-    when = datetime.fromisoformat(line.pop("timestamp")).astimezone()
-    level, event = str(line.pop("level")), str(line.pop("event"))
-    fields = " ".join(f"{name}={value}" for name, value in line.items())
-    text = clip(f"{when:%Y-%m-%d %H:%M:%S}  {level:<7}  {event:<16}  {fields}", _LOG_WIDTH)
-    return ink(_COLOURS[level], text) if level in _COLOURS else text
+    for line in found:
+        print(json.dumps(line, ensure_ascii=False) if as_json else log_line(line, ink))
+    return code

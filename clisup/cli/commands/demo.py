@@ -73,7 +73,7 @@ def _play(stage: _Stage) -> int:
     whole = stage.survive_a_kill()
     _heading(6, "clisup status")
     stage.clisup("status")
-    click.echo("\nThe tour is over. With your own login:  clisup serve &  then  clisup run -b claude 'Say hello.'")
+    click.echo("\nThe tour is over. With your own login:  clisup run -b claude 'Say hello.'")
     return 0 if whole else 1
 
 

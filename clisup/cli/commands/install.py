@@ -52,6 +52,9 @@ def install(
     With --now, also start them. A second call does nothing, or updates the units. systemd then holds the socket, restarts a
     daemon that fails or hangs, and starts it with your login or at boot. See docs/systemd.md.
 
+    With --user the daemon gets the PATH of this shell, so that it finds the CLIs where the shell does. Repeat the command
+    after a CLI has moved.
+
     \b
     Example:
       clisup install --user --dry-run
@@ -108,6 +111,10 @@ def _carry_out(plan: InstallPlan, *, dry_run: bool, as_json: bool) -> int:
         would = "would " if dry_run and step["action"] != "keep" else ""
         detail = f"  ({step['detail']})" if step["detail"] else ""
         print(plain(f"{would}{step['action']} {step['target']}{detail}"))
+    if plan.search_path is not None:
+        print(plain(f"PATH of the daemon: {plan.search_path}"))
+    for name, found in plan.clis.items():
+        print(plain(f"  {name:<8}{found or 'not found on this PATH'}"))
     for line in plan.advice:
         print(plain(f"-> {line}"))
     return EXIT_OK

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.options import (
@@ -92,6 +93,7 @@ class NewSession:
 @click.option("--expand", is_flag=True, help="Let the CLI expand its /commands, @files and $skills in the prompt.")
 @click.option("--no-wait-limit", "refuse_limited", is_flag=True,
               help="Give up (exit 75) if the account's rate limit holds new turns.")  # fmt: skip
+@no_start_option
 @json_option("Print every event as a JSON line, and nothing else, on stdout.")
 def run(
     prompt: str | None,
@@ -100,6 +102,7 @@ def run(
     schema: str | None,
     expand: bool,
     refuse_limited: bool,
+    no_start: bool,
     session: str | None,
     **options: Any,
 ) -> int:
@@ -125,7 +128,7 @@ def run(
     """
     blocks = _with_images(_prompt_text(prompt), images)
     output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
-    with Client.connect(name="clisup-run") as client:
+    with connect("clisup-run", no_start=no_start) as client:
         session_id = _session(client, session, NewSession(**options))
         about = client.call("session/get", session_id=session_id)
         path = client.path

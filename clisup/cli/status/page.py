@@ -135,7 +135,7 @@ def _absent_lines(status: JsonObject, ink: Ink) -> list[str]:
     running = "1 turn goes" if d["running"] == 1 else f"{d['running']} turns go"
     return [
         f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
-        f"   Reason: {d['reason']}; {'start it: clisup serve' if missing else OCCUPIED}",
+        f"   Reason: {d['reason']}; {'start it: clisup start' if missing else OCCUPIED}",
         f"    State: {d['state_dir']} ({disk})",
         f"  Running: {running} on without it, {unfinished} unfinished, {d['waiting']} waiting",
         *_total_lines(status["totals"]),

@@ -77,6 +77,7 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         state=await _look_at(around.state_dir, entries=True),
         storage=around.storage,
         log=around.log,
+        search_path=around.env.get("PATH", os.defpath),
         holder=holder,
         stale=stale,
         socket=around.socket,

@@ -32,6 +32,12 @@ def unit_word(text: str) -> str:
     return f'"{plain}"' if re.search(r"[\s\"'\\;]", text) else plain
 
 
+def path_line(search_path: str) -> str:
+    """Return the line of a unit that sets PATH: quoted, with % and quotes escaped (systemd.exec(5), `Environment=`)."""
+    plain = search_path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'Environment="PATH={plain}"'
+
+
 def unit_text(shipped: str, executable: str, version: str, replaced: dict[str, str] | None = None) -> str:
     """Return the file to write. `replaced` maps whole lines of the shipped text to their replacements."""
     body = _COMMAND.sub(lambda match: match[1] + unit_word(executable), shipped)

@@ -39,7 +39,10 @@ class BackendHandlers:
         }
         held = held_back(report, backend.rules.pairs, backend.adapter.login_keys)
         lists = [CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
-        return BackendEnvResult(**groups, lists=lists, held_back=held).to_json()
+        keys = backend.adapter.login_keys
+        if keys is None:
+            keys = tuple(dict.fromkeys(key for pair in backend.rules.pairs for key in pair.credentials))
+        return BackendEnvResult(**groups, lists=lists, held_back=held, keys=list(keys)).to_json()
 
     async def models(self, connection: Connection, params: BackendModelsParams) -> bytes:
         return BackendModelsResult(models=await self._daemon.backends.get(params.name).models()).to_json()
