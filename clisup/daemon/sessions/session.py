@@ -144,6 +144,7 @@ class Session:
         self.dir.keep_prompts([*turns, *map(stored_name, self.ledger.open_steers)])
         if self.ledger.closed:
             self.context.state = SessionState.CLOSED
+            self.ledger.forget_turns()
 
     def record_origin(self) -> None:
         """Journal the origin of a fork or of a history as the first event. An earlier daemon may have died too soon."""
@@ -435,6 +436,9 @@ class Session:
         self.recorder.close()
         self._closed.set()
         self.recorder.wake()
+        for _ in range(2):  # after two steps of the scheduler, all tasks that waited for a turn have its end
+            await trio.lowlevel.checkpoint()
+        self.ledger.forget_turns()
 
     # -- stop of the daemon ------------------------------------------------------------------------------------------
 
