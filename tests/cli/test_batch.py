@@ -12,12 +12,12 @@ import pytest
 
 from clisup.cli.batch import lines as lines_module
 from clisup.cli.batch import view as view_module
-from clisup.cli.batch.lines import Defaults, Item, read_lines
+from clisup.cli.batch.lines import BatchLine, LineDefaults, read_lines
 from clisup.cli.batch.view import BatchView
-from clisup.cli.batch.work import Result
+from clisup.cli.batch.work import LineResult
 from clisup.errors import UsageError
 
-HERE = Defaults(name="nightly", directory="/srv")
+HERE = LineDefaults(name="nightly", directory="/srv")
 
 
 def problems(text: str | bytes) -> list[str]:
@@ -25,7 +25,7 @@ def problems(text: str | bytes) -> list[str]:
         return lines.check()
 
 
-def items_of(text: str, defaults: Defaults = HERE) -> list[Item]:
+def items_of(text: str, defaults: LineDefaults = HERE) -> list[BatchLine]:
     with read_lines(io.BytesIO(text.encode()), defaults) as lines:
         assert lines.check() == []
         return list(lines)
@@ -97,7 +97,7 @@ def test_many_bad_lines_are_listed_up_to_a_limit() -> None:
 # -- ids ----------------------------------------------------------------------------------------------------------------
 
 
-def ids(text: str, defaults: Defaults = HERE) -> list[str]:
+def ids(text: str, defaults: LineDefaults = HERE) -> list[str]:
     return [item.session_id(1) for item in items_of(text, defaults)]
 
 
@@ -155,9 +155,9 @@ def test_an_empty_batch_and_contrary_options_are_refused(
 # -- views --------------------------------------------------------------------------------------------------------------
 
 
-def result(number: int, outcome: str = "completed", **end: object) -> Result:
-    item = Item(number, None, "", "nightly", {}, {"prompt": f"Prompt {number} \x1b[31mred\x1b[0m " + "long " * 40})
-    return Result(item, f"{number:08d}-0000", {"outcome": outcome, **end})
+def result(number: int, outcome: str = "completed", **end: object) -> LineResult:
+    item = BatchLine(number, None, "", "nightly", {}, {"prompt": f"Prompt {number} \x1b[31mred\x1b[0m " + "long " * 40})
+    return LineResult(item, f"{number:08d}-0000", {"outcome": outcome, **end})
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_row_is_one_line_at_every_width(
 def test_the_summary_counts_every_line(capsys: pytest.CaptureFixture[str]) -> None:
     view = BatchView(5, as_json=False)
     view.tell(result(1, cost_usd=0.5))
-    view.tell(Result(result(2).item, "s", {"outcome": "completed", "cost_usd": 9.0}, before=True))
+    view.tell(LineResult(result(2).item, "s", {"outcome": "completed", "cost_usd": 9.0}, before=True))
     view.tell(result(3, denied=["Bash"]))
     view.tell(result(4, "failed", error={"kind": "overloaded", "message": "busy"}))
     assert view.summary() == "5 lines: 2 completed, 1 denied, 1 failed, 1 without an end; 1 had ended before; $0.5000"

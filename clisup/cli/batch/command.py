@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from clisup.cli.batch.lines import MAX_NAME, MAX_TIMEOUT, Defaults, Lines, read_lines
+from clisup.cli.batch.lines import MAX_NAME, MAX_TIMEOUT, BatchLines, LineDefaults, read_lines
 from clisup.cli.failure import usage
 from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, labels_of, limit, utf8
 from clisup.client.options import given
@@ -84,11 +84,11 @@ def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failu
         return _run(lines, jobs, as_json=as_json, remove=remove, settings=settings)
 
 
-def _run(lines: Lines, jobs: int, *, as_json: bool, remove: bool, settings: dict[str, bool]) -> int:
+def _run(lines: BatchLines, jobs: int, *, as_json: bool, remove: bool, settings: dict[str, bool]) -> int:
     import trio
 
     from clisup.cli.batch.view import BatchView
-    from clisup.cli.batch.work import Work
+    from clisup.cli.batch.work import BatchWork
     from clisup.client.aio import open_client
 
     view = BatchView(lines.total, as_json=as_json)
@@ -96,7 +96,9 @@ def _run(lines: Lines, jobs: int, *, as_json: bool, remove: bool, settings: dict
     async def main() -> int:
         async with open_client(name="clisup-batch") as client:
             _check_backends(lines, client.server.get("backends") or [])
-            work = Work(client=client, name=lines.name, tell=view.tell, note=view.note, watch=view.waiting, **settings)
+            work = BatchWork(
+                client=client, name=lines.name, tell=view.tell, note=view.note, watch=view.waiting, **settings
+            )
             view.begin()
             try:
                 await work.run(lines, jobs)
@@ -119,7 +121,7 @@ def _run(lines: Lines, jobs: int, *, as_json: bool, remove: bool, settings: dict
     return EXIT_OK if view.outcomes["completed"] == lines.total else EXIT_TURN_FAILED
 
 
-def _report(view: Any, lines: Lines, *, as_json: bool) -> None:
+def _report(view: Any, lines: BatchLines, *, as_json: bool) -> None:
     if not as_json:
         view.print_table()
     view.note(view.summary())
@@ -132,7 +134,7 @@ def _report(view: Any, lines: Lines, *, as_json: bool) -> None:
 # -- options ------------------------------------------------------------------------------------------------------------
 
 
-def _defaults(options: dict[str, Any]) -> Defaults:
+def _defaults(options: dict[str, Any]) -> LineDefaults:
     directory = in_utf8(absolute(options["directory"] or ".", otherwise="-C DIRECTORY"), "use the directory")
     prompt = options["prompt"]
     if options["prompt_file"] is not None:
@@ -154,7 +156,7 @@ def _defaults(options: dict[str, Any]) -> Defaults:
     if name is not None and not (0 < len(name) <= MAX_NAME and name.isprintable()):
         raise usage("cannot use this name of a batch", hint=f"give 1 to {MAX_NAME} printable characters")
     labels = labels_of(options["labels"]) or {}
-    return Defaults(name=name or "", directory=directory, prompt=prompt, members=members, labels=labels,
+    return LineDefaults(name=name or "", directory=directory, prompt=prompt, members=members, labels=labels,
                     unattended=options["unattended"])  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def _open(file: str) -> AbstractContextManager[BinaryIO]:
         raise usage(f"cannot read {file}, because {error.strerror}") from None
 
 
-def _name(file: str, lines: Lines) -> str:
+def _name(file: str, lines: BatchLines) -> str:
     """Return the name of a batch without --name: of a file by its path, of stdin by its content."""
     if file == "-":
         return f"stdin-{lines.digest[:12]}"
@@ -176,7 +178,7 @@ def _name(file: str, lines: Lines) -> str:
     return f"{base}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
-def _check(lines: Lines, name: str) -> None:
+def _check(lines: BatchLines, name: str) -> None:
     """Check all lines. Raises `UsageError` with the numbers of the bad ones."""
     from clisup.cli.views.terminal import clip
 
@@ -190,7 +192,7 @@ def _check(lines: Lines, name: str) -> None:
         raise usage(f"cannot run the batch {name}, because it has no lines", hint='one prompt a line: "Say hello."')
 
 
-def _check_backends(lines: Lines, known: list[str]) -> None:
+def _check_backends(lines: BatchLines, known: list[str]) -> None:
     for name, number in lines.backends.items():
         if name not in known:
             raise usage(

@@ -22,7 +22,7 @@ from clisup.cli.failure import usage
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 
-__all__ = ["MAX_LINES", "MAX_LINE_BYTES", "MAX_PROBLEMS", "Defaults", "Item", "Lines", "read_lines"]
+__all__ = ["MAX_LINES", "MAX_LINE_BYTES", "MAX_PROBLEMS", "BatchLine", "BatchLines", "LineDefaults", "read_lines"]
 
 MAX_LINES = 100_000
 """Lines of one batch at most."""
@@ -66,7 +66,7 @@ class _Bad(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defaults:
+class LineDefaults:
     """Options of the command, for lines that do not say otherwise. With `prompt`, a line of plain text is a directory."""
 
     name: str
@@ -78,7 +78,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BatchLine:
     """One line: its number in the file, its key if it has one, and its requests."""
 
     number: int
@@ -93,17 +93,17 @@ class Item:
         return str(uuid.uuid5(_NAMESPACE, f"{self.batch}\n{self.identity}\n{attempt}"))
 
 
-class Lines:
+class BatchLines:
     """Checked lines of a batch, in a file without a name. Each iteration reads them from the beginning."""
 
-    def __init__(self, file: IO[bytes], defaults: Defaults, digest: str) -> None:
+    def __init__(self, file: IO[bytes], defaults: LineDefaults, digest: str) -> None:
         self._file, self._defaults = file, defaults
         self.digest = digest
         self.total = 0
         self.backends: dict[str, int] = {}
         """Number of the first line that names each backend."""
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[BatchLine]:
         self._file.seek(0)
         seen: Counter[str] = Counter()
         for number, line in enumerate(self._file, 1):
@@ -141,14 +141,14 @@ class Lines:
 
     def rename(self, name: str) -> None:
         """Set the batch's name."""
-        self._defaults = Defaults(**{**vars(self._defaults), "name": name})
+        self._defaults = LineDefaults(**{**vars(self._defaults), "name": name})
 
 
 @contextmanager
-def read_lines(source: BinaryIO, defaults: Defaults) -> Iterator[Lines]:
+def read_lines(source: BinaryIO, defaults: LineDefaults) -> Iterator[BatchLines]:
     """Copy the lines of `source`, so that they stay as they were checked. Raises `UsageError` for a file that is too long."""
     with tempfile.TemporaryFile() as copy:
-        yield Lines(copy, defaults, _copied(source, copy))
+        yield BatchLines(copy, defaults, _copied(source, copy))
 
 
 def _copied(source: BinaryIO, copy: IO[bytes]) -> str:
@@ -173,16 +173,16 @@ def _copied(source: BinaryIO, copy: IO[bytes]) -> str:
 # -- one line -----------------------------------------------------------------------------------------------------------
 
 
-def _item(number: int, line: bytes, defaults: Defaults, seen: Counter[str]) -> Item:
+def _item(number: int, line: bytes, defaults: LineDefaults, seen: Counter[str]) -> BatchLine:
     members = {**defaults.members, **_members(line, defaults)}
     members["cwd"] = os.path.normpath(os.path.join(defaults.directory, members.get("cwd") or "."))
     if not str(members.get("prompt") or "").strip():
         raise _Bad("it has no prompt" if members.get("prompt") is None else "its prompt is empty")
     identity = _identity(members, seen)
-    return Item(number, members.get("key"), identity, defaults.name, _session(members, defaults), _prompt(members))
+    return BatchLine(number, members.get("key"), identity, defaults.name, _session(members, defaults), _prompt(members))
 
 
-def _members(line: bytes, defaults: Defaults) -> JsonObject:
+def _members(line: bytes, defaults: LineDefaults) -> JsonObject:
     """Return the members of a line: an object, a prompt, or with `defaults.prompt` a directory."""
     try:
         text = line.decode("utf-8-sig").strip()
@@ -243,7 +243,7 @@ def _identity(members: JsonObject, seen: Counter[str]) -> str:
     return f"line {digest} {seen[digest]}"
 
 
-def _session(members: JsonObject, defaults: Defaults) -> JsonObject:
+def _session(members: JsonObject, defaults: LineDefaults) -> JsonObject:
     """Return the params of `session/new`, without the id."""
     timeout = members.get("timeout")
     more = {

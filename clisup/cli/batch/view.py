@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from clisup.cli.batch.work import Result
+from clisup.cli.batch.work import LineResult
 from clisup.cli.turn import json_line, print_line
 from clisup.cli.views.events import error_words
 from clisup.cli.views.terminal import Ink, clip, cost, duration, plain, print_table, width_of
@@ -34,8 +34,8 @@ class BatchView:
         self.total, self._json = total, as_json
         self.outcomes: Counter[str] = Counter()
         self.before = 0
-        self._rows: list[Result] = []
-        self._wrong: list[Result] = []
+        self._rows: list[LineResult] = []
+        self._wrong: list[LineResult] = []
         self._cost: float | None = None
         self._approvals = 0
         self._ink = Ink(sys.stderr)
@@ -70,7 +70,7 @@ class BatchView:
             self._progress.stop()
             self._progress = None
 
-    def tell(self, result: Result) -> None:
+    def tell(self, result: LineResult) -> None:
         """Take the result of a line."""
         outcome = str(result.end["outcome"])
         self.outcomes[outcome if result.ok or outcome != "completed" else "denied"] += 1
@@ -139,7 +139,7 @@ class BatchView:
         self._progress.update(self._task, completed=self.ended, description="  ".join(part for part in parts if part))
 
 
-def _short(result: Result) -> Result:
+def _short(result: LineResult) -> LineResult:
     """Return the result without its long texts."""
     end = {name: value for name, value in result.end.items() if name not in ("text", "structured", "usage")}
     prompt = {"prompt": clip(result.item.prompt["prompt"], _MOST_ABOUT)}
@@ -147,23 +147,23 @@ def _short(result: Result) -> Result:
     return type(result)(item, result.session_id, end, result.before)
 
 
-def _words(result: Result) -> str:
+def _words(result: LineResult) -> str:
     parts = [_outcome(result), duration(result.end.get("duration_s")), cost(result.end.get("cost_usd"))]
     return " ".join(part for part in (*parts, clip(_reason(result), 200)) if part not in ("", "-"))
 
 
-def _outcome(result: Result) -> str:
+def _outcome(result: LineResult) -> str:
     outcome = str(result.end["outcome"])
     return "denied" if outcome == "completed" and not result.ok else outcome.replace("_", " ")
 
 
-def _reason(result: Result) -> str:
+def _reason(result: LineResult) -> str:
     if denied := result.end.get("denied"):
         return f"the CLI was denied: {', '.join(sorted(set(denied)))}"
     return error_words(result.end.get("error"))
 
 
-def _print_table(rows: list[Result], width: int | None) -> None:
+def _print_table(rows: list[LineResult], width: int | None) -> None:
     """Print the table. Columns without a value, then less important ones are left out where the terminal is narrow."""
     columns = {
         "LINE": [str(result.item.number) for result in rows],

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from clisup.cli.batch.lines import Item
+from clisup.cli.batch.lines import BatchLine
 from clisup.cli.turn import exit_code_of_turn
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_requests import call_surely
@@ -19,7 +19,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
 from clisup.errors import EXIT_OK, ClisupError
 
-__all__ = ["MAX_ATTEMPTS", "WATCH_S", "Result", "Work"]
+__all__ = ["MAX_ATTEMPTS", "WATCH_S", "BatchWork", "LineResult"]
 
 MAX_ATTEMPTS = 1000
 """Attempts at one line at most, with --retry-failed."""
@@ -32,10 +32,10 @@ _MODES = {1: "graceful", 2: "kill"}
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LineResult:
     """End of one line. `before` is set if the turn had ended before this start of the command. `error`: no turn ran."""
 
-    item: Item
+    item: BatchLine
     session_id: str
     end: JsonObject
     before: bool = False
@@ -74,12 +74,12 @@ class Result:
 
 
 @dataclass(kw_only=True)
-class Work:
+class BatchWork:
     """Run of the command over its lines. `tell` gets each result, `note` a line for people, `watch` the open approvals."""
 
     client: AsyncClient
     name: str
-    tell: Callable[[Result], None]
+    tell: Callable[[LineResult], None]
     note: Callable[[str], None]
     watch: Callable[[int], None]
     keep: bool = False
@@ -93,7 +93,7 @@ class Work:
         self._failure: ClisupError | None = None
         self._running: dict[str, str] = {}
 
-    async def run(self, items: Iterable[Item], at_once: int) -> None:
+    async def run(self, items: Iterable[BatchLine], at_once: int) -> None:
         """Carry out the lines. Raises the error of a daemon that stays away; the turns go on without this command."""
         shared = iter(items)
         with trio.open_signal_receiver(signal.SIGINT) as signals:
@@ -106,7 +106,7 @@ class Work:
         if self._failure is not None:
             raise self._failure
 
-    async def remove(self, items: Iterable[Item]) -> None:
+    async def remove(self, items: Iterable[BatchLine]) -> None:
         """Delete the sessions of all lines."""
         for item in items:
             for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -120,7 +120,7 @@ class Work:
 
     # -- tasks
 
-    async def _work(self, items: Iterable[Item], scope: trio.CancelScope) -> None:
+    async def _work(self, items: Iterable[BatchLine], scope: trio.CancelScope) -> None:
         for item in items:
             if self._stopped:
                 return
@@ -165,7 +165,7 @@ class Work:
 
     # -- one line
 
-    async def _carry_out(self, item: Item) -> Result | None:
+    async def _carry_out(self, item: BatchLine) -> LineResult | None:
         """Run a line to its end. Return None if Ctrl-C came first. A refusal of the daemon is the line's result."""
         session_id = item.session_id(1)
         try:
@@ -183,10 +183,10 @@ class Work:
             if may_come_back(error):
                 raise
             refusal = {"kind": error.kind, "message": error.message, "hint": error.hint}
-            return Result(item, session_id, {"outcome": "refused", "exit_code": error.exit_code, "error": refusal})
-        return Result(item, session_id, end, before)
+            return LineResult(item, session_id, {"outcome": "refused", "exit_code": error.exit_code, "error": refusal})
+        return LineResult(item, session_id, end, before)
 
-    async def _find(self, item: Item) -> tuple[str, JsonObject | None]:
+    async def _find(self, item: BatchLine) -> tuple[str, JsonObject | None]:
         """Return the session of the line's last attempt, and the end of its turn if it has ended.
 
         The id of the next attempt is returned if the last one failed and failed lines are to be tried again, or if its
@@ -204,7 +204,7 @@ class Work:
             return item.session_id(attempt + 1), None
         return session_id, end
 
-    async def _turn(self, item: Item, session_id: str) -> JsonObject | None:
+    async def _turn(self, item: BatchLine, session_id: str) -> JsonObject | None:
         """Open the session if it is new, send the prompt once, and wait for the end of its turn."""
         if self.interrupts:
             return None
