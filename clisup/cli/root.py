@@ -17,6 +17,7 @@ __all__ = ["GROUPS", "SYNONYMS", "root", "run_click"]
 _PLACES: dict[str, dict[str, str]] = {
     "Work": {
         "run": "commands.run:run", "batch": "batch.command:batch", "attach": "attach:attach", "logs": "commands.logs:logs",
+        "export": "export.command:export",
         "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",
         "steer": "commands.sessions:steer", "sessions": "commands.sessions:sessions", "set": "commands.sessions:set_",
         "context": "commands.sessions:context", "fork": "commands.sessions:fork", "close": "commands.sessions:close",
