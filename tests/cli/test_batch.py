@@ -39,7 +39,7 @@ def test_a_line_is_an_object_a_json_string_or_plain_text() -> None:
     assert [item.prompt["prompt"] for item in items] == ["Say hello.", "two\nlines", "three"]
     assert [item.number for item in items] == [1, 3, 4]
     assert [item.session["cwd"] for item in items] == ["/srv", "/srv", "/srv/app"]
-    assert items[2].session["timeouts"] == {"turn": 5.0} and "model" not in items[2].session
+    assert items[2].prompt["timeout_s"] == 5.0 and "model" not in items[2].session
 
 
 def test_with_a_prompt_a_plain_line_is_a_directory() -> None:
@@ -114,7 +114,7 @@ def test_equal_lines_are_different_lines() -> None:
 
 
 def test_labels_and_limits_do_not_make_another_line() -> None:
-    assert ids('{"prompt": "a", "timeout": 5, "labels": {"x": "1"}}') == ids("a")
+    assert ids('{"prompt": "a", "timeout": 5, "title": "t", "labels": {"x": "1"}}') == ids("a")
 
 
 def test_a_key_names_a_line_whatever_else_it_holds() -> None:

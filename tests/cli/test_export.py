@@ -13,11 +13,11 @@ import pytest
 from msgspec import to_builtins
 
 from clisup.cli.export.as_json import write_json
-from clisup.cli.export.conversation import MAX_HELD, Conversation
 from clisup.cli.export.diffs import MAX_COMPARED, call_diff
 from clisup.cli.export.markdown import safe_markdown, write_markdown
 from clisup.cli.export.page import write_html
 from clisup.cli.export.parts import Part, SessionHead
+from clisup.cli.export.session_parts import MAX_HELD, SessionParts
 from tests.backends.recorded import PATHS, Recording, name_of
 
 HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)> \x1b[31mred\x1b]0;t\x07 \u202egnp.exe\u202c </details></pre>'
@@ -56,7 +56,7 @@ class Story:
 
 def parts_of(events: Iterable[dict[str, Any]], fetch: Any = no_blob, limit: int = 65536, **more: Any) -> Iterator[Part]:
     yield SessionHead({**SESSION, **more}, "2026-11-22T11:00:00Z")
-    yield from Conversation(fetch, limit).parts(events)
+    yield from SessionParts(fetch, limit).parts(events)
 
 
 def document(format_: str, story: Story, **options: Any) -> str:
@@ -200,7 +200,7 @@ def test_a_whole_prompt_comes_from_its_blob() -> None:
     story.add("turn_started", run=1).ends()
     prompt = as_json(story, fetch=blob(json.dumps(blocks).encode()))["turns"][0]["prompt"]
     assert prompt == {"text": "long " * 10 + "\nend", "cut_bytes": 0, "images": 1}
-    assert as_json(story, fetch=blob(b"[broken"))["turns"][0]["prompt"]["text"] == "long"
+    assert as_json(story, fetch=blob(b"[broken"))["turns"][0]["prompt"] == {"text": "long", "cut_bytes": 0, "images": 1}
 
 
 def test_a_large_edit_is_a_diff_too_and_one_over_the_limit_is_text() -> None:
@@ -237,7 +237,7 @@ def test_what_is_remembered_is_bounded() -> None:
         story.add("prompt_accepted", f"t{number + 2}", delivery="queued", text="x")
         story.add("tool_use", tool_use_id=str(number), name="T", input={})
         story.add("content_delta", kind="text", text="x", message_id=str(number))
-    conversation = Conversation(no_blob)
+    conversation = SessionParts(no_blob)
     for _ in conversation.parts(story.events):
         pass
     held = (conversation._prompts, conversation._tools, conversation._unfinished)

@@ -58,7 +58,7 @@ def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failu
     """Run the prompts of FILE, some at once, and print a table of the results. `-` reads stdin.
 
     A line is a prompt, or a JSON object with a prompt and other members: key, cwd, backend, model, permission_mode, mode,
-    system_prompt, mcp_config, output_schema, expand, labels, budget, timeout. With --prompt, a line is a directory. The
+    system_prompt, mcp_config, output_schema, expand, title, labels, budget, timeout. With --prompt, a line is a directory. The
     whole file is checked before the first prompt is sent.
 
     Each line has a session of its own, which is closed at the end of its turn. A batch of the same name goes on where it

@@ -49,6 +49,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "mcp_config": (dict, "an object"),
     "output_schema": (dict, "an object"),
     "expand": (bool, "true or false"),
+    "title": (str, "a string"),
     "labels": (dict, "an object of strings"),
     "budget": (dict, "an object"),
     "timeout": ((int, float), "a number of seconds"),
@@ -58,7 +59,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 _SESSION = ("backend", "cwd", "model", "permission_mode", "mode", "system_prompt", "mcp_config")
 _PROMPT = ("prompt", "output_schema", "expand")
 _IDENTITY = (*_SESSION, *_PROMPT)
-"""Members that make a line another line. Labels, a budget and a time limit may change between two starts."""
+"""Members that make a line another line. Labels, a title, a budget and a time limit may change between two starts."""
 
 
 class _Bad(Exception):
@@ -245,11 +246,10 @@ def _identity(members: JsonObject, seen: Counter[str]) -> str:
 
 def _session(members: JsonObject, defaults: LineDefaults) -> JsonObject:
     """Return the params of `session/new`, without the id."""
-    timeout = members.get("timeout")
     more = {
         "labels": {"batch": defaults.name, **defaults.labels, **members.get("labels", {})},
         "budget": members.get("budget"),
-        "timeouts": None if timeout is None else {"turn": float(timeout)},
+        "title": members.get("title"),
         "approvals": None if defaults.unattended is None else {"unattended": defaults.unattended},
     }
     return given({**{name: members.get(name) for name in _SESSION}, **more})
@@ -257,4 +257,6 @@ def _session(members: JsonObject, defaults: LineDefaults) -> JsonObject:
 
 def _prompt(members: JsonObject) -> JsonObject:
     """Return the params of `session/prompt`, without the session and the key."""
-    return given({name: members.get(name) for name in _PROMPT})
+    timeout = members.get("timeout")
+    limit = None if timeout is None else float(timeout)
+    return given({**{name: members.get(name) for name in _PROMPT}, "timeout_s": limit})

@@ -12,7 +12,7 @@ from clisup.cli.export.parts import (
     Note,
     Part,
     PromptText,
-    Said,
+    SaidText,
     SessionHead,
     Text,
     TurnBegin,
@@ -87,7 +87,7 @@ def _item(part: Part) -> JsonObject:
     match part:
         case PromptText():
             return {"type": "prompt", **_prompt(part)}
-        case Said():
+        case SaidText():
             return {"type": part.kind, **part.body.to_json(), "subagent": part.subagent}
         case Call():
             named = {"type": "tool_use", "tool_use_id": part.tool_use_id, "name": part.name}

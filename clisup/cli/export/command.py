@@ -13,10 +13,10 @@ from typing import TextIO
 import click
 
 from clisup.cli.export.as_json import write_json
-from clisup.cli.export.conversation import MAX_OUTPUT_BYTES, Conversation, FetchBlob
 from clisup.cli.export.markdown import write_markdown
 from clisup.cli.export.page import write_html
 from clisup.cli.export.parts import Part, SessionHead
+from clisup.cli.export.session_parts import MAX_OUTPUT_BYTES, FetchBlob, SessionParts
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
 from clisup.cli.options import session_argument
@@ -93,7 +93,7 @@ def _by_suffix(output: str | None) -> str:
 
 def _parts(head: JsonObject, events: Iterable[Event], fetch: FetchBlob, max_output: int) -> Iterator[Part]:
     yield SessionHead(head, datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"))
-    yield from Conversation(fetch, max_output).parts(events)
+    yield from SessionParts(fetch, max_output).parts(events)
 
 
 def _fetch(client: RepeatingClient, session_id: str) -> FetchBlob:

@@ -16,7 +16,7 @@ from clisup.cli.export.parts import (
     Note,
     Part,
     PromptText,
-    Said,
+    SaidText,
     SessionHead,
     Text,
     TurnBegin,
@@ -50,9 +50,9 @@ def _pieces(part: Part) -> Iterator[str]:
         case PromptText():
             images = f" ({part.images} images)" if part.images else ""
             yield f"\n**Prompt**{images}\n\n{_quoted(part.body)}\n"
-        case Said(kind="thinking"):
+        case SaidText(kind="thinking"):
             yield _folded("Thinking" + _whose(part.subagent), _quoted(part.body))
-        case Said():
+        case SaidText():
             yield _said(part)
         case Call():
             diff = part.diff
@@ -68,7 +68,7 @@ def _pieces(part: Part) -> Iterator[str]:
             yield f"\n*{_inline(end_words(part.event))}*\n"
 
 
-def _said(part: Said) -> str:
+def _said(part: SaidText) -> str:
     cut = f"\n\n*{cut_words(part.body)}*" if part.body.cut else ""
     if part.kind == "answer" and not part.subagent:
         return f"\n**Answer**\n\n{safe_markdown(part.body.text)}{cut}\n"

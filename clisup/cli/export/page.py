@@ -13,7 +13,7 @@ from clisup.cli.export.parts import (
     Note,
     Part,
     PromptText,
-    Said,
+    SaidText,
     SessionHead,
     Text,
     TurnBegin,
@@ -67,7 +67,7 @@ def _pieces(part: Part) -> Iterator[str]:
         case PromptText():
             images = f'<p class="cut">{part.images} images</p>' if part.images else ""
             yield f'<div class="prompt"><div class="text">{_escape(part.body.text)}</div>{images}{_cut(part.body)}</div>\n'
-        case Said():
+        case SaidText():
             yield _said(part)
         case Call():
             diff = part.diff
@@ -94,7 +94,7 @@ def _head(part: SessionHead) -> str:
     )
 
 
-def _said(part: Said) -> str:
+def _said(part: SaidText) -> str:
     if part.kind == "answer" and not part.subagent:
         return f"{_answer(part.body)}{_cut(part.body)}\n"
     titles = {"answer": "Text", "thinking": "Thinking", "unfinished": "Unfinished text", "synthetic": "Text of the CLI"}

@@ -7,7 +7,18 @@ from typing import Literal
 
 from clisup.client.raw import JsonObject
 
-__all__ = ["Call", "CallResult", "Note", "Part", "PromptText", "Said", "SessionHead", "Text", "TurnBegin", "TurnEnd"]
+__all__ = [
+    "Call",
+    "CallResult",
+    "Note",
+    "Part",
+    "PromptText",
+    "SaidText",
+    "SessionHead",
+    "Text",
+    "TurnBegin",
+    "TurnEnd",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class PromptText:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SaidText:
     """Text of the model. `unfinished`: the message never came whole. `synthetic`: the CLI wrote the text itself."""
 
     kind: Literal["answer", "thinking", "unfinished", "synthetic"]
@@ -96,4 +107,4 @@ class TurnEnd:
     event: JsonObject
 
 
-Part = SessionHead | TurnBegin | PromptText | Said | Call | CallResult | Note | TurnEnd
+Part = SessionHead | TurnBegin | PromptText | SaidText | Call | CallResult | Note | TurnEnd

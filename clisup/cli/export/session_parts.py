@@ -12,7 +12,7 @@ from clisup.cli.export.parts import (
     Note,
     Part,
     PromptText,
-    Said,
+    SaidText,
     Text,
     TurnBegin,
     TurnEnd,
@@ -21,7 +21,7 @@ from clisup.cli.views.events import Event, tool_words, words
 from clisup.cli.views.terminal import clip
 from clisup.client.raw import JsonObject
 
-__all__ = ["MAX_HELD", "MAX_OUTPUT_BYTES", "MAX_TEXT_BYTES", "Conversation", "FetchBlob"]
+__all__ = ["MAX_HELD", "MAX_OUTPUT_BYTES", "MAX_TEXT_BYTES", "FetchBlob", "SessionParts"]
 
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 """Bytes of one prompt, answer or thought at most."""
@@ -32,6 +32,9 @@ MAX_OUTPUT_BYTES = 64 * 1024
 MAX_HELD = 1000
 """Limit of prompts that wait for their turn, and of open tool calls, that are remembered."""
 
+_INLINE_TEXT = 16 * 1024
+"""Characters of a prompt that an event holds (`clisup.model.prompts.kept`)."""
+
 FetchBlob = Callable[[str, int], tuple[bytes, int]]
 """Return the first bytes of a payload that is stored outside its event, and its whole size."""
 
@@ -41,7 +44,7 @@ _NOTES = (
 )  # fmt: skip
 
 
-class Conversation:
+class SessionParts:
     """Reader of the events of one session. `fetch` reads blobs; `max_output` limits the bytes of a tool call or result."""
 
     def __init__(self, fetch: FetchBlob, max_output: int = MAX_OUTPUT_BYTES) -> None:
@@ -102,7 +105,8 @@ class Conversation:
             blocks = json.loads(data)
             texts = [str(block.get("text") or "") for block in blocks if block.get("type") == "text"]
         except (ValueError, AttributeError, TypeError, RecursionError):
-            return Text(head, max(0, size - len(head.encode())))
+            whole = event.get("images") and len(head) < _INLINE_TEXT  # the images alone are too large
+            return Text(head, 0 if whole else max(0, size - len(head.encode())))
         return _text("\n".join(texts), MAX_TEXT_BYTES)
 
     def _begin(self, event: Event) -> Part:
@@ -120,11 +124,11 @@ class Conversation:
             yield TurnBegin(event["turn_id"], str(event["ts"]), self._prompts.pop(event["turn_id"]))
             self._answered = False
         for text in self._unfinished.values():
-            yield Said("unfinished", _text(text, MAX_TEXT_BYTES))
+            yield SaidText("unfinished", _text(text, MAX_TEXT_BYTES))
         self._unfinished.clear()
         body = self._body(event, "text", MAX_TEXT_BYTES)
         if not self._answered and event["outcome"] == "completed" and body.text:
-            yield Said("answer", body)
+            yield SaidText("answer", body)
         self._tools.clear()
         self._turn = None
         yield TurnEnd(event)
@@ -147,10 +151,10 @@ class Conversation:
                 continue
             body = self._body(block, "text", MAX_TEXT_BYTES)
             if block["kind"] == "thinking":
-                yield Said("thinking", body, subagent)
+                yield SaidText("thinking", body, subagent)
                 continue
             self._answered = self._answered or not subagent
-            yield Said("synthetic" if event.get("synthetic") else "answer", body, subagent)
+            yield SaidText("synthetic" if event.get("synthetic") else "answer", body, subagent)
 
     # -- tools
 
