@@ -243,3 +243,15 @@ def test_an_answer_by_a_schema_and_directories_as_lines(batch: Batch) -> None:
     assert isinstance(result["structured"]["port"], int)
     detail = batch.daemon.call("session/get", session_id=result["session_id"])
     assert detail["cwd"] == str(batch.dir / "a")
+
+
+def test_an_approval_that_waits_is_told_and_its_answer_goes_on(batch: Batch) -> None:
+    batch.write({"prompt": '@ask Bash {"command": "ls"}', "mode": "live"})
+    process = batch.begin()
+    assert process.stderr is not None
+    assert "1 approval waits for an answer: clisup approvals" in process.stderr.readline()
+    [approval] = batch.daemon.call("approval/list")["approvals"]
+    named = {"approval_id": approval["approval_id"], "session_id": approval["session_id"]}
+    batch.daemon.call("approval/respond", **named, decision="allow")
+    out, _ = process.communicate(timeout=commands.BOUND_S)
+    assert process.returncode == 0 and "completed" in out

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import commands
 import pytest
+import trio
 from harness import Harness
 from pty_terminal import Terminal
 
 from clisup.cli.commands import resume as command
+from clisup.daemon.sessions import native_sessions as listing
 from clisup.store import native_sessions as store
 from tests.fakecli import COMMAND
 
@@ -130,3 +134,23 @@ def test_a_row_fits_into_every_width(columns: int) -> None:
     width = sum(max(len(name), len(cell)) for name, cell in zip(head, row, strict=True)) + 2 * (len(head) - 1)
     assert width <= columns and head[-1] == "TITLE" and "\x1b" not in row[-1]
     assert ("BRANCH" in head) == (columns > 60)
+
+
+def test_a_file_system_that_hangs_leaves_one_backend_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    class Hanging:
+        name = "stuck"
+
+        @property
+        def adapter(self) -> None:
+            let_go.wait(60)
+
+    monkeypatch.setattr(listing, "LOOK_LIMIT_S", 0.05)
+    services: Any = SimpleNamespace(writer_checks=trio.CapacityLimiter(4))
+    backends: Any = [Hanging()]
+    try:
+        found = trio.run(listing.native_sessions, services, backends, "/", {}, 10)
+    finally:
+        let_go.set()
+    assert (found.sessions, found.skipped) == ([], ["stuck"])

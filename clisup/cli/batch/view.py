@@ -90,7 +90,8 @@ class BatchView:
     def waiting(self, approvals: int) -> None:
         """Take the number of approvals that wait."""
         if approvals > self._approvals and self._progress is None:
-            self.note(f"{approvals} approvals wait for an answer: clisup approvals")
+            wait = "1 approval waits" if approvals == 1 else f"{approvals} approvals wait"
+            self.note(f"{wait} for an answer: clisup approvals")
         self._approvals = approvals
         self._show()
 
