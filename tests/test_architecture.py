@@ -109,6 +109,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.ops.exposition": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
+    "clisup.cli.batch.command": {"trio"},
+    "clisup.cli.batch.work": {"trio"},
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json

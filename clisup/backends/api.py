@@ -55,6 +55,7 @@ class _ApiAdapter(ClaudeAdapter):
     login_args = ()
     errors = (*(rule for rule in ERRORS if rule.where == "status"), *_REFUSALS)
     presence = None
+    native_sessions = None  # no terminal has a session of these backends
     seed = ClaudeSeed(_home, marks_caches=True)
     capabilities = replace(
         ClaudeAdapter.capabilities,

@@ -17,6 +17,7 @@ from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.errors import ErrorRule, Taxonomy, explain_end
 from clisup.backends.frames import Frame
 from clisup.backends.launch import Background, Carried, LaunchRequest, LaunchSpec, RunEnd, background_of
+from clisup.backends.native_sessions import NativeSessionRules
 from clisup.backends.transcripts import ForkPlan, ForkRules, SeedRules, TranscriptWord
 from clisup.config.model import ApiSettings
 from clisup.model.events import (
@@ -294,6 +295,8 @@ class Adapter(ABC):
     """Rules to write a history, for `Capabilities.history`."""
     presence: ClassVar[PresenceRules | None] = None
     """Rules to find CLI processes with an open native session."""
+    native_sessions: ClassVar[NativeSessionRules | None] = None
+    """Rules to list the native sessions of a directory."""
 
     @property
     def fields(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.claude.native_sessions import ClaudeNativeSessions
 from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed
 from clisup.backends.transcripts import own_directory
 
@@ -36,6 +37,7 @@ class DemoAdapter(ClaudeAdapter):
     login_args = ()
     presence = ClaudePresence(_home)
     seed = ClaudeSeed(_home)
+    native_sessions = ClaudeNativeSessions(_home)
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         return ()

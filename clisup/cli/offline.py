@@ -1,15 +1,17 @@
-"""Output of `clisup status`, `sessions` and `logs` without a daemon: read from files, with a note on stderr, exit code 3."""
+"""Output of `clisup status`, `sessions`, `logs` and `export` without a daemon: read from files, with a note on stderr, exit code 3."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from clisup.cli.lookup import by_time, pick
 from clisup.cli.views.terminal import plain
 from clisup.client.raw import JsonObject
 from clisup.daemon.ops.status_offline import (
+    stored_blob,
     stored_detail,
     stored_events,
     stored_holder,
@@ -20,7 +22,7 @@ from clisup.daemon.ops.status_offline import (
 from clisup.errors import ClisupError
 from clisup.locations import socket_for_client, state_dir_for_client
 
-__all__ = ["events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
+__all__ = ["document_from_disk", "events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
 
 
 def status_from_disk(error: ClisupError) -> JsonObject:
@@ -53,6 +55,18 @@ def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[JsonObject]:
     if prefix is not None:
         return stored_events(state_dir, pick(prefix, lambda: stored_ids(state_dir)), raw=raw)
     return by_time(_readable(state_dir, session_id, raw) for session_id in stored_ids(state_dir))
+
+
+def document_from_disk(prefix: str) -> tuple[JsonObject, Iterator[JsonObject], Callable[[str, int], tuple[bytes, int]]]:
+    """Return the details and the events of a session, and a function that reads the beginning of a blob.
+
+    Raises `ClisupError` if the session does not exist or cannot be read.
+    """
+    state_dir = _state_dir()
+    session_id = pick(prefix, lambda: stored_ids(state_dir))
+    detail = stored_detail(state_dir, session_id)
+    _report_absence()
+    return detail, stored_events(state_dir, session_id, raw=False), partial(stored_blob, state_dir, session_id)
 
 
 def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[JsonObject]:

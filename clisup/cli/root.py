@@ -16,7 +16,9 @@ __all__ = ["GROUPS", "SYNONYMS", "root", "run_click"]
 # fmt: off
 _PLACES: dict[str, dict[str, str]] = {
     "Work": {
-        "run": "commands.run:run", "attach": "attach:attach", "logs": "commands.logs:logs",
+        "run": "commands.run:run", "batch": "batch.command:batch", "resume": "commands.resume:resume",
+        "attach": "attach:attach", "logs": "commands.logs:logs",
+        "export": "export.command:export",
         "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",
         "steer": "commands.sessions:steer", "sessions": "commands.sessions:sessions", "set": "commands.sessions:set_",
         "context": "commands.sessions:context", "fork": "commands.sessions:fork", "close": "commands.sessions:close",

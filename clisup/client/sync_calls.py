@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         BackendInfo,
         CheckFinding,
         GcResult,
+        NativeSessionInfo,
         ReloadResult,
         RestartResult,
         SessionSummary,
@@ -148,6 +149,13 @@ class BlockingCalls(BlockingRequests):
         from clisup.wire.results import BackendModelsResult
 
         return list((self._read(BackendModelsResult, "backend/models", name=name)).models)
+
+    def native_sessions(self, cwd: str, backend: str | None = None, *, limit: int = 50) -> list[NativeSessionInfo]:
+        """Return the sessions that the CLIs keep of a directory, newest first: also those that began in a terminal."""
+        from clisup.wire.results import BackendSessionsResult
+
+        found = self._read(BackendSessionsResult, "backend/sessions", cwd=cwd, backend=backend, limit=limit)
+        return found.sessions
 
     def check(self, name: str | None = None, *, cwd: str | None = None) -> list[CheckFinding]:
         """Return the findings of `clisup doctor`, for one backend or for all, and for the machine."""

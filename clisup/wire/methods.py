@@ -41,6 +41,7 @@ METHODS: dict[str, Method] = {
     "backend/env": Method(p.BackendEnvParams, r.BackendEnvResult, "observe", "Show the variables that a backend's environment keeps, drops and sets: names and rules, never values."),
     "backend/models": Method(p.BackendModelsParams, r.BackendModelsResult, "drive", "List the models that the provider of an API backend offers. Asks the provider, no model."),
     "backend/check": Method(p.BackendCheckParams, None, "drive", "Run the checks of `clisup doctor` for one backend or all, and for the machine. Runs the CLIs, asks no model."),
+    "backend/sessions": Method(p.BackendSessionsParams, r.BackendSessionsResult, "observe", "List the sessions that the CLIs keep of a directory, by their own transcripts, newest first.", large=True),
     "session/new": Method(p.SessionNewParams, r.SessionNewResult, "drive", "Open a session. The same id with the same params gives the same session."),
     "session/list": Method(p.SessionListParams, r.SessionListResult, "observe", "List sessions by page, newest first."),
     "session/get": Method(p.SessionParams, r.SessionDetail, "observe", "Return one session with its timers and last events."),

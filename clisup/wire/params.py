@@ -96,6 +96,14 @@ class BackendCheckParams(Params):
     cwd: Path | None = None
 
 
+class BackendSessionsParams(Params):
+    """`backend` names one backend; without it all are asked."""
+
+    cwd: Path
+    backend: Annotated[str, Field(max_length=64)] | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
 class Timeouts(Params):
     startup: Seconds | None = None
     model_idle: Seconds | None = None

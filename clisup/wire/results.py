@@ -128,6 +128,26 @@ class BackendModelsResult(Result):
     models: list[str]
 
 
+class NativeSessionInfo(Result):
+    """Session of a CLI. `session_id` is the session of clisup that has or had it. `updated_at` is the time of its transcript."""
+
+    backend: str
+    native_session_id: str
+    title: str | None
+    prompt: str | None
+    branch: str | None
+    started_at: str | None
+    updated_at: str
+    session_id: str | None = None
+
+
+class BackendSessionsResult(Result):
+    """Sessions, newest first. `skipped` names backends whose files could not be read in time."""
+
+    sessions: list[NativeSessionInfo]
+    skipped: list[str] = []
+
+
 class CheckFinding(Result):
     check: str
     status: Literal["ok", "warn", "fail"]

@@ -41,6 +41,8 @@ def sample(model: type[BaseModel], **given: Any) -> dict[str, Any]:
 
 SUMMARY = sample(results.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
 BACKEND = sample(results.BackendInfo, name="demo")
+NATIVE = {"backend": "demo", "native_session_id": "n1", "title": "A title", "prompt": None, "branch": None, "started_at": None,
+          "updated_at": "2026-11-22T10:15:02Z", "session_id": None}  # fmt: skip
 FINDING = {"check": "uid", "status": "ok", "detail": "", "fix": "", "backend": None}
 RESULT = {"turn_id": "t1", "outcome": "completed", "text": "Hello.", "usage": {"input_tokens": 3}}
 EVENT = {"session_id": SESSION, "seq": 1, "ts": "2026-01-01T00:00:00Z", "turn_id": None, "source": "daemon"}
@@ -94,6 +96,8 @@ CASES: dict[str, Case] = {
                         lambda result: result.kept[0].name == "HOME"),
     "backend/models": Case(lambda c: c.models("groq"), {"models": ["a", "b"]}, lambda found: found == ["a", "b"]),
     "backend/check": Case(lambda c: c.check("demo", cwd="/tmp"), [FINDING], lambda found: found[0].status == "ok"),
+    "backend/sessions": Case(lambda c: c.native_sessions("/tmp", "demo"), {"sessions": [NATIVE], "skipped": []},
+                             lambda found: found == [results.NativeSessionInfo(**NATIVE)]),
     "session/new": Case(lambda c: c.open("demo", "/tmp", **NEW), {"session_id": OTHER, "native_session_id": "n1"}, opened),
     "session/list": Case(lambda c: c.sessions(labels={"a": "b"}, state="closed"), {"sessions": [SUMMARY]},
                          lambda found: found[0].created_at == SUMMARY["created_at"], frozenset({"cursor"})),

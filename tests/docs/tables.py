@@ -25,6 +25,7 @@ NOT_RUN: dict[str, str] = {
     r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does it",
     r"^clisup (top|attach)\b": "needs a terminal; tests/daemon/test_attach.py gives them one",
     r"^clisup setup$": "asks at a terminal; tests/cli/test_setup_command.py answers",
+    r"^clisup resume$": "needs a terminal; tests/daemon/test_resume_command.py gives it one",
     r"\bman -l": "man is not installed everywhere; tests/cli/test_man.py has it read the pages where it is",
     r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",

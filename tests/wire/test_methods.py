@@ -17,6 +17,7 @@ SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 SMALLEST: dict[str, dict[str, Any]] = {
     "backend/env": {"name": "demo"},
     "backend/models": {"name": "groq"},
+    "backend/sessions": {"cwd": "/"},
     "session/new": {"cwd": "/"},
     "session/prompt": {"session_id": SESSION, "prompt": "hello"},
     "session/blob": {"session_id": SESSION, "blob": "raw-1-out-0-10"},

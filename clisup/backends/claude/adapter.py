@@ -27,9 +27,11 @@ from clisup.backends.claude.control import context_usage
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.errors import ERRORS
 from clisup.backends.claude.fork import ClaudeFork
+from clisup.backends.claude.native_sessions import ClaudeNativeSessions
 from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed, read_message
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
+from clisup.backends.native_sessions import NativeSessionRules
 from clisup.backends.transcripts import find_prompt
 from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
@@ -73,6 +75,7 @@ class ClaudeAdapter(Adapter):
     fork = ClaudeFork()
     seed = ClaudeSeed()
     presence: ClassVar[PresenceRules | None] = ClaudePresence()
+    native_sessions: ClassVar[NativeSessionRules | None] = ClaudeNativeSessions()
     capabilities = Capabilities(
         live=True,
         live_versions=">=2.1.329,<3",

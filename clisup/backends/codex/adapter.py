@@ -14,9 +14,11 @@ from typing import ClassVar
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, TranscriptWord
 from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS
+from clisup.backends.codex.native_sessions import CodexNativeSessions
 from clisup.backends.codex.protocol import GREETING, config_of, said
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
+from clisup.backends.native_sessions import NativeSessionRules
 from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 
 __all__ = ["OWN_ENVIRONMENT", "PERMISSION_MODES", "QUIET", "CodexAdapter", "CodexBase", "check"]
@@ -60,6 +62,7 @@ class CodexBase(Adapter):
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS
     program = "codex"
+    native_sessions: ClassVar[NativeSessionRules | None] = CodexNativeSessions()
     recoveries = (("no rollout found", "fresh"),)  # codex chooses the ids, so an id is never in use
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:

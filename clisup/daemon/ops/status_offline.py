@@ -9,6 +9,7 @@ import os
 
 from clisup import __version__
 from clisup.daemon.sessions.session_row import ProcessState, session_row, totals_of
+from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.host.git_head import branch_of
 from clisup.host.locks import lock_holder
@@ -24,10 +25,12 @@ from clisup.store.offline import (
     stored_ids,
     stored_sessions,
 )
+from clisup.store.session_dir import SessionDir
 from clisup.wire.status import STATUS_SCHEMA
 
 __all__ = [
     "UNFINISHED",
+    "stored_blob",
     "stored_detail",
     "stored_events",
     "stored_holder",
@@ -69,6 +72,16 @@ def stored_detail(state_dir: str, session_id: str) -> JsonObject:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
     return {**_rows([found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
+
+
+def stored_blob(state_dir: str, session_id: str, blob: str, limit: int) -> tuple[bytes, int]:
+    """Return the first bytes of a blob and its whole size. A blob that is gone is empty."""
+    from clisup.daemon.journal.raw_lines import blob_page  # imports trio, which `clisup status` does not need
+
+    try:
+        return blob_page(SessionDir(state_dir, session_id), blob, 0, limit)
+    except UsageError:
+        return b"", 0
 
 
 def stored_holder(state_dir: str) -> int | None:

@@ -8,8 +8,15 @@ from msgspec.structs import asdict
 
 from clisup.daemon.app import Daemon
 from clisup.daemon.clients.connection import Connection, Handlers
+from clisup.daemon.sessions.native_sessions import native_sessions
 from clisup.policy.environment.scrub import held_back
-from clisup.wire.params import BackendCheckParams, BackendEnvParams, BackendModelsParams, Empty
+from clisup.wire.params import (
+    BackendCheckParams,
+    BackendEnvParams,
+    BackendModelsParams,
+    BackendSessionsParams,
+    Empty,
+)
 from clisup.wire.results import BackendEnvResult, BackendModelsResult, CheckedList, NameRule
 
 __all__ = ["BackendHandlers"]
@@ -25,6 +32,7 @@ class BackendHandlers:
             "backend/env": self.env,
             "backend/models": self.models,
             "backend/check": self.check,
+            "backend/sessions": self.sessions,
         }
 
     async def list(self, connection: Connection, params: Empty) -> bytes:
@@ -50,3 +58,10 @@ class BackendHandlers:
     async def check(self, connection: Connection, params: BackendCheckParams) -> bytes:
         found = await self._daemon.diagnose(params.name, params.cwd)
         return json.dumps([asdict(finding) for finding in found]).encode()
+
+    async def sessions(self, connection: Connection, params: BackendSessionsParams) -> bytes:
+        backends, manager = self._daemon.backends, self._daemon.manager
+        asked = [backends.get(params.backend)] if params.backend is not None else list(backends)
+        owners = {session.context.native_id: session.id for session in manager}
+        found = await native_sessions(manager.services, asked, params.cwd, owners, params.limit)
+        return found.to_json()

@@ -1,0 +1,1 @@
+"""`clisup batch`: many prompts, some of them at once."""
