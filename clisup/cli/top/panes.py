@@ -120,25 +120,28 @@ class SessionsPane(ScrollView, can_focus=True):
         self._reveal()
 
     def render_line(self, y: int) -> Strip:
-        text, style = self._line(y)
+        pieces = self._line(y)
         # Every piece has the widget's own style: padding without one breaks Textual's filter of NO_COLOR.
-        return Strip([Segment(text, style)]).adjust_cell_length(self._width, style).apply_style(self.rich_style)
+        strip = Strip([Segment(text, style) for text, style in pieces if text])
+        return strip.adjust_cell_length(self._width, pieces[-1][1]).apply_style(self.rich_style)
 
     @property
     def _width(self) -> int:
         return self.scrollable_content_region.width
 
-    def _line(self, y: int) -> tuple[str, Style]:
+    def _line(self, y: int) -> list[tuple[str, Style]]:
         if y == 0:
-            return self.table.head, Style(bold=True)
+            return [(self.table.head, Style(bold=True))]
         at = y - 1 + self.scroll_offset.y
         if at >= len(self.table.lines):
-            return ("" if at else _NOBODY), Style(dim=True)
+            return [("" if at else _NOBODY, Style(dim=True))]
         line = self.table.lines[at]
-        chosen = line.session_id == self.selected
-        return line.text, Style.parse(_STYLES[line.tone] or "none") + Style(
-            reverse=chosen, dim=False if chosen else None
-        )
+        tone = Style.parse(_STYLES[line.tone] or "none")
+        if line.session_id == self.selected:
+            return [(line.text, tone + Style(reverse=True, dim=False))]
+        start, end = line.status
+        plainly = Style(dim=True) if line.tone == "resting" else Style()
+        return [(line.text[:start], plainly), (line.text[start:end], tone), (line.text[end:], plainly)]
 
     def on_mouse_scroll_up(self) -> None:
         self.move(-1)

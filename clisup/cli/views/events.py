@@ -40,6 +40,9 @@ _RESOLVED_BY = {
     "end": "the run is being ended",
     "exit": "the CLI is gone",
 }
+PROMPT = 140
+"""Characters of a prompt on the line of its event."""
+
 _TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 
@@ -169,12 +172,19 @@ def _images(count: int | None) -> str | None:
     return f"[{count} image{'s' if count > 1 else ''}]" if count else None
 
 
+def _accepted(event: Event) -> str:
+    """Return `steered: Leave the tests alone., by clisup-run (uid 0, pid 12)`: the words of a prompt, if they are kept."""
+    place = f" at {event['position']}" if event.get("position") else ""
+    said = _some(_images(event.get("images")), clip(event["text"], PROMPT) if event.get("text") else None)
+    return _some(f"{event['delivery']}{place}" + (f": {said}" if said else ""), _actor(event.get("actor")))
+
+
 # fmt: off
 WORDS: dict[str, Callable[[Event], str]] = {
     "session_init":       _init,
     "session_forked": lambda e: f"of {e['source_session_id']}" + (f", up to {e['at_turn']}" if e.get("at_turn") else ""),
     "session_seeded": lambda e: f"{e['messages']} messages",
-    "prompt_accepted":    lambda e: _some(e["delivery"], f"at {e['position']}" if e.get("position") else None, _actor(e.get("actor"))),
+    "prompt_accepted":    _accepted,
     "turn_started":       lambda e: f"run {e['run']}: {_some(_images(e.get('prompt_images')), e.get('prompt_preview'))}",
     "process_started":    lambda e: f"pid {e['pid']}: {' '.join(e.get('argv') or ())}",
     "message_start":      lambda e: e.get("model") or "",
