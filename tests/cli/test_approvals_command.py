@@ -147,10 +147,9 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
-    from clisup.cli.status.columns import fitting
+    from clisup.cli.status.columns import status_of
 
-    summary = daemon.summary(phase="approval", approvals=2)
-    assert "approval (2)" in fitting([summary], None)[0]
+    assert status_of(daemon.summary(phase="approval", approvals=2)) == ("wants you (2)", "asking")
 
 
 def test_what_is_no_name_of_an_approval_is_told_in_words(clisup: Run, daemon: FakeDaemon) -> None:

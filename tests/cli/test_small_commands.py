@@ -30,7 +30,7 @@ def test_sessions_are_listed_over_all_pages(clisup: Run, daemon: FakeDaemon) -> 
 
     daemon.handlers["session/list"] = pages
     rows = clisup("sessions").out.splitlines()
-    assert rows[0].split()[:3] == ["SESSION", "BACKEND", "MODEL"]
+    assert rows[0].split()[:3] == ["SESSION", "STATUS", "SINCE"]
     assert [row.split()[0] for row in rows[1:]] == ["3f2a0000", "77770000"]
     assert [json.loads(line)["session_id"] for line in clisup("sessions", "--json").out.splitlines()] == [
         SESSION,

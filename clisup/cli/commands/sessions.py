@@ -24,7 +24,7 @@ from clisup.cli.options import (
     turn_id,
     utf8,
 )
-from clisup.cli.status.columns import GO_FIRST, busy, chosen, inked, newest_first, sessions_laid_out, since
+from clisup.cli.status.columns import GO_FIRST, busy, chosen, inked, left_out, newest_first, sessions_laid_out, since
 from clisup.cli.status.command import budget_words
 from clisup.cli.views.terminal import Ink, cut, plain, print_table, size, width_of
 from clisup.client.options import given
@@ -78,7 +78,7 @@ def sessions(as_json: bool, everything: bool, state: str | None, labels: tuple[s
         for row in found:
             print(json.dumps(row, ensure_ascii=False))
     elif found:
-        _print(found, names)
+        _print_sessions(found, names)
     else:
         print("No sessions." if everything or state else "No open sessions (clisup sessions --all lists closed ones).")
     return code
@@ -100,13 +100,13 @@ def _found(state: str | None, labels: dict[str, str], everything: bool) -> tuple
     return newest_first(rows) if everything else rows, code
 
 
-def _print(found: list[JsonObject], names: list[str] | None) -> None:
+def _print_sessions(found: list[JsonObject], names: list[str] | None) -> None:
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale has no ellipsis
     ink, width = Ink(), width_of(sys.stdout)
     layout = sessions_laid_out(found, names or _LISTED, width, () if names else GO_FIRST)
     print(cut("\n".join(inked(layout, found, ink)), width))
-    if layout.gone:
-        print(ink("dim", cut(f"(no room for {', '.join(layout.gone)}; choose with -o)", width)))
+    if note := left_out(layout):
+        print(ink("dim", note))
 
 
 # -- close --------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = [
     "chosen",
     "directory",
     "inked",
+    "left_out",
     "limited_accounts",
     "newest_first",
     "outcome",
@@ -243,6 +244,12 @@ def sessions_laid_out(
     if not go_first:  # chosen columns stay, and as whole as there is room
         forms = [form._replace(most=0) for form in forms]
     return lay_out(forms, [[cells[name](s) for name in names] for s in sessions], width, go_first)
+
+
+def left_out(layout: Layout) -> str:
+    """Return one line on the columns for which there was no room, or ""."""
+    count = len(layout.gone)
+    return f"({count} column{'s do' if count > 1 else ' does'} not fit: choose with -o)" if count else ""
 
 
 def inked(layout: Layout, sessions: Sequence[JsonObject], ink: Ink) -> list[str]:

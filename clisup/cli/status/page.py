@@ -16,6 +16,7 @@ from clisup.cli.status.columns import (
     busy,
     chosen,
     inked,
+    left_out,
     limited_accounts,
     newest_first,
     sessions_laid_out,
@@ -200,8 +201,8 @@ def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
     shown, others = _chosen_sessions(sessions)
     layout = sessions_laid_out(shown, DEFAULT, width, GO_FIRST)
     lines = inked(layout, shown, ink)
-    if layout.gone:
-        lines.append(ink("dim", f"(no room for {', '.join(layout.gone)}; choose with -o)"))
+    if note := left_out(layout):
+        lines.append(ink("dim", note))
     if others:
         failed = sum(status_of(s)[1] == "failed" for s in others)
         also = f", {failed} of them failed" if failed else ""

@@ -22,10 +22,10 @@ __all__ = [
     "TopTable",
     "event_spans",
     "head_lines",
-    "named",
     "sparkline",
     "start_after",
     "table",
+    "title_line",
 ]
 
 Span = tuple[str, str]
@@ -33,6 +33,9 @@ Span = tuple[str, str]
 
 
 # -- the table ----------------------------------------------------------------------------------------------------------
+
+TITLE = 60
+"""Characters of a title in a dialog."""
 
 SHOWN = (
     "SESSION", "STATUS", "SINCE", "BACKEND", "TURN", "MODEL", "PID", "MEM", "TOKENS", "COST", "AGE", "NEXT-TIMER", "BRANCH",
@@ -84,10 +87,9 @@ def _exactly(line: str, width: int) -> str:
     return line + " " * (width - cells_of(line))
 
 
-def named(s: JsonObject, room: int = 50) -> str:
-    """Return the title and the short id of a session, as dialogs name it: `"Fix the parser" (3f2a9c1e, claude)`."""
-    title = f'"{clip(s["title"], room)}" ' if s.get("title") else ""
-    return f"{title}({s['session_id'][:8]}, {plain(s['backend'])})"
+def title_line(s: JsonObject | None, before: str = "\n") -> str:
+    """Return the title of a session behind `before`, or "" without a title. Dialogs name what a key acts on."""
+    return f"{before}{clip(str(s['title']), TITLE)}" if s and s.get("title") else ""
 
 
 # -- the head -----------------------------------------------------------------------------------------------------------

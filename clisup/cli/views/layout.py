@@ -21,6 +21,9 @@ GAP = 2
 EMPTY = "-"
 """Text of a cell without a value. A column of such cells is the first to be left out."""
 
+SHORT = 8
+"""Least width of the last column whose cells may be cut, before it is left out, too."""
+
 _SPACES = {9: " ", 10: " "}
 
 
@@ -66,6 +69,8 @@ def lay_out(
         wanted = [_limited(column, at) for column, at in zip(columns, wanted, strict=True)]
         kept, gone = _kept(columns, texts, wanted, width, go_first)
         wanted = _shrunk(columns, kept, wanted, width, go_first)
+    else:
+        columns = [column._replace(right=False) for column in columns]  # a pipe gets no space before a cell
     pad = kept[:-1] if width is None else kept
     head = [_padded(columns[at].name, columns[at], wanted[at], at in pad) for at in kept]
     shown = [[_padded(row[at], columns[at], wanted[at], at in pad) for at in kept] for row in texts]
@@ -99,6 +104,10 @@ def _kept(
     for at in (at for at in droppable if at not in empty):
         if _total([_least(columns[place], wanted[place]) for place in kept]) <= width:
             break
+        others = [place for place in kept if place != at]
+        alone = columns[at].least and not any(columns[place].least for place in others)
+        if alone and _total([*(wanted[place] for place in others), SHORT]) <= width:
+            break  # `_shrunk` cuts its cells to the room that there is
         kept.remove(at)
         gone.append(columns[at].name)
     return kept, gone
@@ -111,6 +120,9 @@ def _shrunk(
     widths = [_least(column, at) for column, at in zip(columns, wanted, strict=True)]
     room = width - _total([widths[at] for at in kept])
     rank = {name: at for at, name in enumerate(go_first)}
+    for at in kept if room < 0 else ():
+        if columns[at].least:
+            widths[at] = max(cells_of(columns[at].name), widths[at] + room)
     for at in sorted(kept, key=lambda place: -rank.get(columns[place].name, len(rank))):
         more = min(max(room, 0), wanted[at] - widths[at])
         widths[at] += more

@@ -96,7 +96,7 @@ def duration(seconds: float | None) -> str:
 
 
 def brief(seconds: float | None) -> str:
-    """Return a duration for a narrow column, as `8s`, `3m`, `2h05m` or `4d1h`."""
+    """Return a duration for a narrow column, as `8s`, `3m`, `2h05m`, `4d1h` or `12d`."""
     if seconds is None:
         return "-"
     whole = int(seconds)
@@ -106,7 +106,9 @@ def brief(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes}m"
     hours = minutes // 60
-    return f"{hours}h{minutes % 60:02d}m" if hours < 24 else f"{hours // 24}d{hours % 24}h"
+    if hours < 24:
+        return f"{hours}h{minutes % 60:02d}m"
+    return f"{hours // 24}d{hours % 24}h" if hours < 240 else f"{hours // 24}d"
 
 
 def size(number: float | None) -> str:
