@@ -106,6 +106,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.daemon.ops.exposition": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
     "clisup.cli.top.app": {"textual"},
+    "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -209,12 +210,26 @@ def test_a_narrow_terminal_loses_the_least_important_columns_and_is_told(
     assert (f"({len(gone)} columns do not fit: choose with -o)" in page) == bool(gone)
 
 
-@pytest.mark.parametrize("columns", [80, 40, 20, 3])
+@pytest.mark.parametrize("columns", [200, 100, 80, 60, 40, 20, 3])
 def test_no_line_is_ever_wider_than_the_terminal(clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     on_a_terminal(monkeypatch, columns)
     for args in ((), ("-o", "id,directory,labels"), ("3f2a",)):
         lines = clisup("status", *args).out.splitlines()
         assert lines and all(len(line) <= columns for line in lines)
+
+
+def test_the_page_shows_what_works_and_the_newest_and_says_how_many_more(clisup: Run, daemon: FakeDaemon) -> None:
+    def at(number: int, **fields: Any) -> dict[str, Any]:
+        opened = f"2026-01-{number:02d}T00:00:00Z"
+        return IDLE | {"session_id": f"{number:08d}-1111", "created_at": opened, "last_turn": None, **fields}
+
+    old = [at(1, turn_id="t1"), at(2, approvals=1, turn_id="t1"), at(3, last_turn=IDLE["last_turn"])]
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": [*old, *map(at, range(4, 25))]}
+    _, *rows, more = clisup("status").out.split("\n\n")[2].splitlines()
+    assert [int(row[:8]) for row in rows] == [*range(24, 6, -1), 2, 1], "newest first, and none that works is left out"
+    assert more == "4 older sessions at rest are not shown, 1 of them failed: clisup sessions lists them all"
+    assert len(clisup("status", "-q").out.splitlines()) == 24
+    assert len(clisup("status", "-o", "id").out.splitlines()) == 25
 
 
 def test_a_pipe_has_no_width(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +298,20 @@ def test_one_session_is_shown_from_near(clisup: Run, daemon: FakeDaemon) -> None
     assert out.startswith(f"{SESSION} — running (tool)\n")
     assert "Labels: ticket=4711" in out
     assert "notice" in out.splitlines()[-1]
+
+
+def test_one_session_says_its_title_branch_and_the_age_of_its_outcome(clisup: Run, daemon: FakeDaemon) -> None:
+    last = {"turn_id": "t1", "outcome": "failed", "error_kind": "network", "ended_at": "2026-01-01T00:00:00Z"}
+    row = daemon.summary(
+        title="Rewrite the parser", branch="main", state="closed", phase=None, turn_id=None, last_turn=last
+    )
+    daemon.handlers["session/get"] = lambda peer, params: row | {"timers": [], "closed_by": "idle"}
+    out = clisup("status", "3f2a").out
+    assert "closed by the daemon, after a long time without a prompt\n" in out
+    assert "     Title: Rewrite the parser\n" in out and "/srv/app (branch main)\n" in out
+    assert re.search(r"Outcome: failed: network, \d+ d \d+ h ago\n", out)
+    daemon.handlers["session/get"] = lambda peer, params: daemon.summary(approvals=1) | {"timers": []}
+    assert clisup("status", "3f2a").out.splitlines()[0].endswith("running (tool); wants you")
 
 
 def test_one_session_as_json_is_session_get(clisup: Run, daemon: FakeDaemon) -> None:

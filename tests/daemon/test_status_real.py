@@ -128,15 +128,18 @@ def test_each_list_says_how_the_last_turn_ended_with_a_daemon_and_without(serve:
     daemon.call("session/interrupt", session_id=cut.id)
     cut.end_of("t1")
     wanted = {fresh: "-", good: "completed", bad: "failed: authentication", slow: "timed_out", cut: "interrupted"}
+    shown = {**wanted, fresh: "idle", slow: "timed out"}
     kinds = {fresh: None, good: None, bad: "authentication", slow: "idle_timeout", cut: "cancelled"}
     for code in (0, 3):
         rows = run(daemon, "status", "-o", "id,outcome").stdout.splitlines()[1:]
         assert dict(row.split(maxsplit=1) for row in rows) == {s.id: word for s, word in wanted.items()}
         listed = run(daemon, "sessions")
         assert listed.returncode == code
+        page = run(daemon, "status").stdout
         for session, word in wanted.items():
-            assert any(line.startswith(session.id[:8]) and f"  {word}  " in line for line in listed.stdout.splitlines())
-            assert f"Outcome: {word}\n" in run(daemon, "status", session.id).stdout
+            for lines in (listed.stdout.splitlines(), page.splitlines()):
+                assert any(line.startswith(f"{session.id[:8]}  {shown[session]}  ") for line in lines)
+            assert f"Outcome: {word}" in run(daemon, "status", session.id).stdout
         for row in map(json.loads, run(daemon, "sessions", "--json").stdout.splitlines()):
             last = row["last_turn"] or {"error_kind": None}
             assert last["error_kind"] == next(kind for s, kind in kinds.items() if s.id == row["session_id"])

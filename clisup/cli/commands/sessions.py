@@ -197,7 +197,8 @@ def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[
         except ClisupError as error:
             if error.kind == "daemon_not_running":
                 raise
-            code = code or exit_code_of(error)
+            failed = exit_code_of(error)
+            code = code or failed
     return code
 
 

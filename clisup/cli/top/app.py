@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.worker import Worker
 
-from clisup.cli.top.dialogs import Answer, Ask, Confirm, Help, Whole
+from clisup.cli.top.dialogs import AnswerForm, Ask, Confirm, Help, Whole
 from clisup.cli.top.link import EventFeed, in_thread
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
@@ -274,7 +274,7 @@ class Top(App[int]):
             self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
             return
         title = f"{session_id[:8]} wants you{title_line(self.board.session(session_id), ': ')}"
-        self.push_screen(Answer(form, title), lambda answer: answer and self._send_answer(event, answer))
+        self.push_screen(AnswerForm(form, title), lambda answer: answer and self._send_answer(event, answer))
 
     def _respond(self, event: Event, word: str | None) -> None:
         if word == "deny":

@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from clisup.cli.views.form import Dialog, Form
 
-__all__ = ["Answer", "Ask", "Confirm", "Help", "Whole"]
+__all__ = ["AnswerForm", "Ask", "Confirm", "Help", "Whole"]
 
 HELP = """\
 up down k j g G   choose a session; PgUp, PgDn: ten further
@@ -121,10 +121,10 @@ class Whole(_Dialog):
         self.query_one(VerticalScroll).focus()
 
 
-class Answer(_Dialog):
+class AnswerForm(_Dialog):
     """Dialog over the form of an approval. The result is the answer for `approval/respond`, or None."""
 
-    DEFAULT_CSS = "Answer VerticalScroll { max-height: 60vh; } Answer .wrong { color: $text-error; }"
+    DEFAULT_CSS = "AnswerForm VerticalScroll { max-height: 60vh; } AnswerForm .wrong { color: $text-error; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "turn(-1)", show=False),
         Binding("pagedown", "turn(1)", show=False),
