@@ -186,7 +186,7 @@ DEFAULT = tuple(COLUMNS)[: list(COLUMNS).index("TITLE") + 1]
 """Columns of `clisup status`."""
 
 GO_FIRST = (
-    "PID", "MEM", "NEXT-TIMER", "AGE", "TURNS", "MODEL", "COST", "TOKENS", "TURN", "LABELS", "BRANCH", "BACKEND", "LAST",
+    "PID", "MEM", "NEXT-TIMER", "AGE", "LAST", "TURNS", "MODEL", "COST", "TOKENS", "TURN", "LABELS", "BRANCH", "BACKEND",
     "DIRECTORY", "SINCE", "TITLE", "STATUS",
 )  # fmt: skip
 """Columns that a narrow terminal loses, in this order, after the empty ones."""
@@ -194,12 +194,12 @@ GO_FIRST = (
 _FORMS = {
     "BACKEND": Column("BACKEND", least=8, most=16),
     "MODEL": Column("MODEL", least=8, most=24),
-    "LAST": Column("LAST", least=16, most=100),
+    "LAST": Column("LAST", least=18, most=100),
     "BRANCH": Column("BRANCH", least=8, most=28),
     "DIRECTORY": Column("DIRECTORY", least=10, most=32, keep_end=True),
     "TITLE": Column("TITLE", least=16, most=60),
-    "LABELS": Column("LABELS", least=10, most=40),
-    **{name: Column(name, right=True) for name in ("SINCE", "AGE", "PID", "MEM", "TOKENS", "COST")},
+    "LABELS": Column("LABELS", least=14, most=40),
+    **{name: Column(name, right=True) for name in ("SINCE", "AGE", "PID", "MEM", "TOKENS", "COST", "TURNS")},
 }
 
 
