@@ -17,6 +17,7 @@ from collections.abc import Callable
 from clisup.cli.views.answer import blob_reader
 from clisup.cli.views.events import Event
 from clisup.cli.views.form import Dialog, form_of, with_whole_input
+from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import clip, plain
 from clisup.client.raw import JsonObject
 from clisup.client.sync import RepeatingClient
@@ -53,11 +54,21 @@ def answer_hint(event: Event) -> str:
 
 
 class ApprovalPrompt:
-    """Questions on `terminal`, one at a time. Without a terminal, `note` prints how to answer elsewhere."""
+    """Questions on `terminal`, one at a time. Without a terminal, `note` prints how to answer elsewhere.
 
-    def __init__(self, path: str, session_id: str, note: Callable[[str], None], terminal: int | None) -> None:
+    `status` is the line that must not be drawn while a person answers.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        session_id: str,
+        note: Callable[[str], None],
+        terminal: int | None,
+        status: StatusLine | None = None,
+    ) -> None:
         self._path, self._session_id, self._note = path, session_id, note
-        self._terminal = terminal
+        self._terminal, self._status = terminal, status
         self._lock = threading.Lock()
         self._waiting: deque[Event] = deque()
         self._asking: Event | None = None
@@ -106,6 +117,8 @@ class ApprovalPrompt:
     def _ask(self, event: Event) -> None:
         terminal = self._terminal
         assert terminal is not None
+        if self._status is not None:
+            self._status.hold()
         try:
             termios.tcflush(terminal, termios.TCIFLUSH)
             whole = with_whole_input(event, blob_reader(self._path, self._session_id, "clisup-run"))
@@ -114,6 +127,9 @@ class ApprovalPrompt:
                 self._respond(event, answer)
         except (OSError, termios.error):
             pass  # the terminal is gone: another client can answer
+        finally:
+            if self._status is not None:
+                self._status.release()
         with self._lock:
             if self._asking is event:
                 self._asking = None
