@@ -40,6 +40,15 @@ class Pages:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def diff(self, lines: list[str]) -> None:
+        self.notes += lines
+
+    def end_message(self) -> None:
+        pass
+
+    def withdraw(self) -> bool:
+        return True
+
 
 def show(*events: Event, stream: bool, blobs: dict[str, bytes] | None = None) -> tuple[list[str], list[str]]:
     output = Pages(stream)

@@ -178,6 +178,11 @@ def test_an_input_of_another_shape_is_shown_as_a_plain_tool_call(given: dict[str
     assert form.kind == "tool" and form.head()[0] == "approval: AskUserQuestion"
 
 
+def test_a_plan_without_text_is_still_a_plan_to_approve() -> None:
+    form = form_of({**planned(), "input": {}})
+    assert form.kind == "plan" and form.head() == ["plan:", "  | (the CLI sent no plan: see its last message)"]
+
+
 def test_a_tool_that_only_has_a_plan_in_its_input_is_no_plan() -> None:
     assert form_of({**planned(), "tool_name": "mcp__x__save"}).kind == "tool"
 

@@ -22,6 +22,7 @@ __all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "
 CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
 PLAN_CHOICES = "  approve the plan? [y]es, [n]o: keep planning, [d]: keep planning, with a message: "
 MESSAGE = "  message to the model: "
+NO_PLAN = "(the CLI sent no plan: see its last message)"
 KEEP_PLANNING = "The user has not approved the plan. Keep planning."
 DENY = "/deny"
 """Typed in place of an answer, this refuses the questions. Words after it go to the model."""
@@ -169,8 +170,8 @@ def form_of(approval: Event) -> Form:
     name, given = approval.get("tool_name"), approval.get("input") or {}
     if name in _QUESTION_TOOLS and (questions := _questions(given.get("questions"))):
         return Form("questions", approval, questions=questions)
-    if name in _PLAN_TOOLS and isinstance(plan := given.get("plan"), str) and plan.strip():
-        return Form("plan", approval, plan=plan)
+    if name in _PLAN_TOOLS and not approval.get("blob"):
+        return Form("plan", approval, plan=_text(given, "plan").strip() or NO_PLAN)
     return Form("tool", approval)
 
 
@@ -206,7 +207,7 @@ def approval_words(approval: Event) -> str:
         more = f" (and {len(form.questions) - 1} more)" if len(form.questions) > 1 else ""
         return f"question: {form.questions[0].text}{more}"
     if form.kind == "plan":
-        return f"plan: {form.plan.strip().splitlines()[0].lstrip('# ')}"
+        return f"plan: {form.plan.splitlines()[0].lstrip('# ')}"
     return tool_words({**approval, "name": approval["tool_name"]})
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "width_of",
 ]
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "accent": "36"}
 _SPACES = {9: " ", 10: " "}
 _LEAST_WIDTH = 20
 
