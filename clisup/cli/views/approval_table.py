@@ -5,20 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
+from clisup.cli.status.columns import directory
 from clisup.cli.views.events import Event, visible
 from clisup.cli.views.form import approval_words
-from clisup.cli.views.terminal import Ink, clip, duration, table, width_of
+from clisup.cli.views.layout import GAP, Column, Layout, lay_out
+from clisup.cli.views.terminal import Ink, clip, cut, duration, width_of
 from clisup.client.raw import JsonObject
 
-__all__ = ["HEAD", "approval_rows", "fitted", "print_approvals", "short_id"]
+__all__ = ["HEAD", "approval_rows", "laid_out", "print_approvals", "short_id"]
 
 HEAD = ("#", "ID", "SINCE", "BACKEND", "DIRECTORY", "TITLE", "ASKS")
 _GO_FIRST = ("BACKEND", "DIRECTORY", "ID", "TITLE")
 """Columns that a narrow terminal loses, the first one first. `#` names an approval as well as ID does."""
 
-_GAP = 2
-_LEAST_ASKS = 28
-_WIDEST = {"DIRECTORY": 28, "TITLE": 32}
+_COLUMNS = (
+    Column("#"), Column("ID"), Column("SINCE", right=True), Column("BACKEND", least=8, most=16),
+    Column("DIRECTORY", least=10, most=28, keep_end=True), Column("TITLE", least=14, most=32), Column("ASKS", least=28, most=400),
+)  # fmt: skip
 _ASKS_IN_A_PIPE = 100
 _ID_CHARS = 8
 
@@ -46,51 +49,19 @@ def approval_rows(
     return rows
 
 
-def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the cells that fit into `width`: without empty columns, then without the least telling ones."""
-    from rich.cells import cell_len, set_cell_size  # a pipe needs none of rich
-
-    names = [name for number, name in enumerate(HEAD) if name == "ASKS" or any(row[number] for row in rows)]
-    cells = {name: [_cut(name, row[HEAD.index(name)]) for row in rows] for name in names}
-
-    def used(shown: list[str]) -> int:
-        return sum(max(map(cell_len, [name, *cells[name]])) + _GAP for name in shown if name != "ASKS")
-
-    for name in _GO_FIRST:
-        if used(names) + _LEAST_ASKS <= width:
-            break
-        names = [kept for kept in names if kept != name]
-    room = max(8, width - used(names))
-    asks = [
-        cell if cell_len(cell) <= room else set_cell_size(cell, room - 1).rstrip() + "…"
-        for cell in (clip(cell, 4 * room) for cell in cells["ASKS"])
-    ]
-    cells["ASKS"] = asks
-    return names, [[cells[name][number] for name in names] for number in range(len(rows))]
-
-
-def _cut(name: str, cell: str) -> str:
-    """Return the cell in the width of its column: the end of a path, the beginning of a title."""
-    most = _WIDEST.get(name)
-    if most is None or len(cell) <= most:
-        return cell
-    return "…" + cell[1 - most :] if name == "DIRECTORY" else cell[: most - 1] + "…"
+def laid_out(rows: Sequence[Sequence[str]], width: int | None) -> Layout:
+    """Lay out the cells of `approval_rows` in `width` columns of the terminal; None for a pipe."""
+    at = HEAD.index("DIRECTORY")
+    if width is None:
+        return lay_out(_COLUMNS, [[*row[:-1], clip(row[-1], _ASKS_IN_A_PIPE)] for row in rows], None)
+    short = [[*row[:at], directory(row[at]), *row[at + 1 :]] for row in rows]
+    return lay_out(_COLUMNS, short, width, _GO_FIRST)
 
 
 def print_approvals(rows: list[list[str]]) -> None:
     """Print the table: fitted on a terminal, all columns in a pipe."""
-    width = width_of(sys.stdout)
-    if width is None:
-        print(table(list(HEAD), [[*row[:-1], clip(row[-1], _ASKS_IN_A_PIPE)] for row in rows]))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    head, cells = fitted(rows, width)
-    drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for name in head:
-        drawn.add_column(name, no_wrap=True, style="yellow" if name == "ASKS" else "")
-    for row in cells:
-        drawn.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, width=width, highlight=False, color_system="auto" if Ink().on else None).print(drawn)
+    ink, width = Ink(), width_of(sys.stdout)
+    layout = laid_out(rows, width)
+    lines = [ink("bold", layout.lines()[0])]
+    lines += [(" " * GAP).join([*row[:-1], ink("yellow", row[-1].rstrip())]) for row in layout.rows]
+    print(cut("\n".join(lines), width))
