@@ -213,7 +213,8 @@ def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
 def _chosen_sessions(sessions: list[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the sessions of the page and the others, both newest first."""
     room = max(0, SHOWN - sum(map(busy, sessions)))
-    shown, others = [], []
+    shown: list[JsonObject] = []
+    others: list[JsonObject] = []
     for s in newest_first(sessions):
         (shown if busy(s) or room > 0 else others).append(s)
         room -= not busy(s)

@@ -274,7 +274,12 @@ class Top(App[int]):
             self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
             return
         title = f"{session_id[:8]} wants you{title_line(self.board.session(session_id), ': ')}"
-        self.push_screen(AnswerForm(form, title), lambda answer: answer and self._send_answer(event, answer))
+
+        def done(answer: JsonObject | None) -> None:
+            if answer is not None:
+                self._send_answer(event, answer)
+
+        self.push_screen(AnswerForm(form, title), done)
 
     def _respond(self, event: Event, word: str | None) -> None:
         if word == "deny":

@@ -64,7 +64,8 @@ def lay_out(
     """
     texts = [[plain(cell).translate(_SPACES) or EMPTY for cell in row] for row in rows]
     wanted = [max([cells_of(column.name), *(cells_of(row[at]) for row in texts)]) for at, column in enumerate(columns)]
-    kept, gone = list(range(len(columns))), []
+    kept: list[int] = list(range(len(columns)))
+    gone: list[str] = []
     if width is not None:
         wanted = [_limited(column, at) for column, at in zip(columns, wanted, strict=True)]
         kept, gone = _kept(columns, texts, wanted, width, go_first)
