@@ -143,6 +143,17 @@ def test_the_orders(order: str, first: str) -> None:
     assert set(SORTS) >= {order}
 
 
+def test_what_wants_a_person_comes_first_and_a_failure_before_what_rests() -> None:
+    rest = {"turn_id": None, "phase": None, "state": "idle"}
+    failed = {"outcome": "failed", "error_kind": "network", "ended_at": "2026-01-01T00:00:00Z"}
+    one = board(
+        session("rests", **rest, age_s=1.0), session("failed", **rest, age_s=900.0, last_turn=failed), session("works"),
+        session("queued", **rest, queue=[{}]), session("asks", approvals=1, age_s=9000.0),
+    )  # fmt: skip
+    order = [s["session_id"] for s in one.shown("attention", "", 100.0)]
+    assert order == ["asks", "works", "queued", "failed", "rests"]
+
+
 def test_the_filter_wants_all_words_and_knows_labels() -> None:
     one = board(session(ONE, labels={"ticket": "4711"}), session(TWO, backend="claude"))
     assert [s["session_id"] for s in one.shown("session", "ticket=47 DEMO", 100.0)] == [ONE]

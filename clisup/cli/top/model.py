@@ -24,6 +24,7 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0
 _SHARE = 10.0
 _ABOUT_TURNS = ("turn_started", "turn_completed", "prompt_accepted", "approval_requested", "approval_resolved")
 _WRITING = "writing ..."
+_RANKS = ("asking", "running", "waiting", "failed", "resting")
 _Key = tuple[str, str]
 
 
@@ -169,9 +170,8 @@ def _haystack(s: JsonObject) -> str:
 
 
 def _attention(board: Board, s: JsonObject, _now: float) -> tuple[int, float]:
-    """Order sessions: pending approvals first, then running, queued and idle ones; the newest first."""
-    rank = 0 if s.get("approvals") else 1 if s.get("turn_id") else 2 if s.get("queue") else 3
-    return rank, float(s.get("age_s") or 0.0)
+    """Order sessions: pending approvals first, then running, queued, failed and idle ones; the newest first."""
+    return _RANKS.index(status_of(s)[1]), float(s.get("age_s") or 0.0)
 
 
 def _total(s: JsonObject) -> int:
