@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from clisup.cli.views.diffs import diff_lines
-from clisup.cli.views.events import Event, words
+from clisup.cli.views.events import Event, steered_words, words
 from clisup.cli.views.markdown import MarkdownBlocks, markdown_text
 from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import Ink, clip, plain
@@ -174,7 +174,10 @@ class TurnView:
 
     def _beside(self, event: Event) -> None:
         kind = event["type"]
-        if kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
+        if kind == "prompt_accepted" and (steered := steered_words(event)):
+            if (event.get("actor") or {}).get("pid") != os.getpid():  # this terminal shows what was typed here
+                self.note(f"steered: {clip(steered, 400)}")
+        elif kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
             self.note(f"{_LABELS[kind]}: {words(event)}")
             if kind == "tool_use" and self._output.tty and (lines := diff_lines(event)):
                 self._output.diff(lines)
