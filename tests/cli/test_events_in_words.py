@@ -39,6 +39,8 @@ def test_a_type_of_a_newer_daemon_is_shown_as_it_is() -> None:
     ("event", "expected"),
     [
         ({"type": "tool_use", "name": "Bash", "input": {"command": "ls\n-la"}}, "Bash ls -la"),
+        ({"type": "tool_use", "name": "AskUserQuestion", "input": {"questions": [{"question": "Which?"}]}}, "AskUserQuestion Which?"),
+        ({"type": "tool_use", "name": "Odd", "input": {"questions": [7]}}, 'Odd {"questions": [7]}'),
         ({"type": "tool_use", "name": "Odd", "input": {"n": 1}}, 'Odd {"n": 1}'),
         ({"type": "turn_started", "run": 2, "prompt_preview": "Look."}, "run 2: Look."),
         ({"type": "turn_started", "run": 2, "prompt_preview": "Look.", "prompt_images": 2}, "run 2: [2 images], Look."),

@@ -41,7 +41,7 @@ _RESOLVED_BY = {
     "end": "the run is being ended",
     "exit": "the CLI is gone",
 }
-_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
+_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan")
 
 
 def event_line(event: Event) -> str:
@@ -67,6 +67,9 @@ def tool_words(event: Event) -> str:
     for name in _TELLING:
         if isinstance(given.get(name), str):
             return f"{event.get('name')} {given[name]}"
+    questions = given.get("questions")
+    if isinstance(questions, list) and questions and isinstance(questions[0], dict) and questions[0].get("question"):
+        return f"{event.get('name')} {questions[0]['question']}"
     return f"{event.get('name')} {json.dumps(given, ensure_ascii=False)}" if given else str(event.get("name"))
 
 
