@@ -98,7 +98,11 @@ class PromptedTurn:
                     interrupts.turn_id = self._send()
                     end = self._show(follower, interrupts.turn_id)
             self.ended = True
+        except KeyboardInterrupt:
+            self._view.flush()
+            raise
         except ClisupError as error:
+            self._view.flush()
             if not stays_away(error):
                 raise
             if not self.accepted:
@@ -185,6 +189,8 @@ class PromptedTurn:
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
+        if self._view.told_stderr:
+            reason = reason.partition("; its last words on stderr:")[0]
         kind = str((error or {}).get("kind", ""))
         known = TURN_KINDS.get(kind, TurnKind())
         hint = known.hint.format(backend=self.backend, session_id=self.session_id)

@@ -542,6 +542,18 @@ def test_what_the_cli_says_in_the_models_place_is_no_answer_and_said_once(
     assert ran.err.count("Not logged in") == 1
 
 
+def test_the_last_words_of_a_crash_are_said_once(clisup: Run, daemon: FakeDaemon) -> None:
+    crashed = {"kind": "crashed", "message": "demo exited with code 1; its last words on stderr: TypeError\nat x"}
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("stderr", text="TypeError")
+        end(daemon, "failed", error=crashed)
+
+    plays(daemon, scene, lambda daemon: end(daemon, "failed", error=crashed))
+    assert clisup("run", "-b", "demo", "hi").err.count("TypeError") == 1
+    assert clisup("run", "-b", "demo", "hi").err.count("TypeError") == 1
+
+
 def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: FakeDaemon) -> None:
     plays(daemon, lambda daemon: end(daemon, text="I could not.", denied=["Write", "Bash", "Write"]))
     ran = clisup("run", "-b", "demo", "hi")
@@ -628,6 +640,22 @@ class ctrl_c_at:  # reads as a word in a with statement
 
     def __exit__(self, *exc: object) -> None:
         self._patch.undo()
+
+
+def test_a_daemon_that_stays_away_leaves_the_id_and_the_way_to_the_rest(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "So far."}])
+        threading.Timer(0.2, daemon.stop).start()
+
+    for module in ("clisup.client.reconnect", "clisup.client.sync_requests", "clisup.cli.turn"):
+        monkeypatch.setattr(f"{module}.RECONNECT_S", 0.3, raising=False)
+    plays(daemon, scene)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (3, "So far.\n")
+    assert ran.err.startswith(f"session {SESSION} (demo)\n")
+    assert f"clisup attach {SESSION} shows the rest once a daemon runs again" in ran.err
 
 
 def test_a_restart_in_the_middle_is_survived_and_told(

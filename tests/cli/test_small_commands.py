@@ -379,6 +379,41 @@ def test_steer_prints_the_turn_that_the_prompt_was_said_to(clisup: Run, daemon: 
     assert daemon.calls("session/prompt") == [sent]
 
 
+@pytest.mark.parametrize(
+    ("events", "turn"),
+    [
+        ([("turn_completed", "t4", {"prompt_ids": ["x", "p"]})], "t4"),
+        ([("turn_completed", "t4", {"prompt_ids": ["x"]}), ("turn_started", "t5", {"prompt_ids": ["p"]})], "t5"),
+        ([("turn_completed", "t4", {}), ("turn_started", "t5", {})], "t4"),
+        ([("turn_completed", "t4", {"prompt_ids": ["x"]}), ("prompt_accepted", "t6", {"prompt_id": "p"})], "t6"),
+    ],
+)
+def test_steer_prints_the_turn_that_took_the_prompt(
+    clisup: Run, daemon: FakeDaemon, events: list[Any], turn: str
+) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        seq = daemon.last_seq(SESSION)
+        for type_, turn_id, fields in events:
+            daemon.emit(type_, turn_id, outcome="completed", delivery="queued", run=1, **fields)
+        return {"turn_id": "t4", "seq": seq, "delivery": "steered", "prompt_id": "p"}
+
+    daemon.handlers["session/prompt"] = prompt
+    ran = clisup("steer", "3f2a", "Leave the tests alone.")
+    assert (ran.code, ran.out) == (0, f"{turn}\n")
+    assert ran.err == "sent into turn t4; waiting until the CLI takes it\n"
+    assert clisup("steer", "--no-wait", "3f2a", "Hello.") == (0, "t4\n", "")
+
+
+def test_steer_fails_where_the_cli_drops_the_prompt(clisup: Run, daemon: FakeDaemon) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        daemon.emit("notice", code="steer_dropped", message="prompt p was not taken: it was interrupted")
+        return {"turn_id": "t4", "seq": 0, "delivery": "steered", "prompt_id": "p"}
+
+    daemon.handlers["session/prompt"] = prompt
+    ran = clisup("steer", "3f2a", "Hello.")
+    assert (ran.code, ran.out) == (1, "") and "the CLI did not take the prompt" in ran.err
+
+
 def test_steer_says_where_nothing_ran(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/prompt"] = lambda peer, params: {"turn_id": "t4", "seq": 9, "delivery": "delivered"}
     assert clisup("steer", "3f2a", "Hello.").err == "no turn was running: the prompt has a turn of its own\n"

@@ -45,7 +45,7 @@ _SESSIONS_LOOKED_UP = 100
 @click.option("--watch", is_flag=True, help="Follow new approvals and answers, until Ctrl-C.")
 @click.pass_context
 def approvals(context: click.Context, session: str | None, as_json: bool, watch: bool) -> int:
-    """List pending approvals. `allow`, `deny` and `answer` answer them.
+    """List pending approvals, and answer them.
 
     The first answer wins. APPROVAL is the number in the list, the ID, the first characters of it, or a session with one
     pending approval. A number stays with its approval for a day, so it never names another one.
@@ -173,7 +173,7 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
               help="A message to the model; only claude passes it on.")  # fmt: skip
 @click.option("--remember", is_flag=True, help="Ask the CLI to deny similar calls from now on, if it can.")
 def deny(approval: str, session: str | None, message: str | None, remember: bool) -> int:
-    """Deny the tool call, or refuse the plan or the questions, of APPROVAL; the turn goes on without it.
+    """Deny the tool call of APPROVAL, or refuse its plan or questions; the turn goes on.
 
     \b
     Example:

@@ -26,6 +26,7 @@ from clisup.cli.options import (
 )
 from clisup.cli.status.columns import GO_FIRST, busy, chosen, inked, left_out, newest_first, sessions_laid_out, since
 from clisup.cli.status.command import budget_words
+from clisup.cli.steered import turn_that_took
 from clisup.cli.views.terminal import Ink, cut, plain, print_table, size, width_of
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
@@ -371,12 +372,13 @@ def interrupt(session: str, turn: str | None, kill: bool) -> int:
 @click.command("steer")
 @session_argument
 @click.argument("prompt", callback=utf8("send the prompt", "convert it first: iconv -t UTF-8"))
-def steer(session: str, prompt: str) -> int:
+@click.option("--no-wait", is_flag=True, help="Print the steered turn at once, whichever turn takes PROMPT.")
+def steer(session: str, prompt: str, no_wait: bool) -> int:
     """Send PROMPT into the running turn of SESSION.
 
     A CLI that runs a tool reads PROMPT with the tool's result. A CLI whose model is writing reads PROMPT in a turn of its
-    own right after. If no turn runs, PROMPT starts a turn. Prints the turn that received PROMPT; `clisup logs` shows the
-    rest. Only live sessions can be steered (clisup run --live).
+    own right after. If no turn runs, PROMPT starts a turn. The command waits until the CLI has taken PROMPT, and prints the
+    id of the turn that took it; after Ctrl-C, PROMPT stays sent. Only live sessions can be steered (clisup run --live).
 
     \b
     Example:
@@ -385,7 +387,11 @@ def steer(session: str, prompt: str) -> int:
     with Client.connect(name="clisup-steer") as client:
         wanted = find_session(client, session)
         accepted = client.call("session/prompt", session_id=wanted, prompt=prompt, when_busy="steer")
-    print(accepted["turn_id"])
+        turn = str(accepted["turn_id"])
+        if accepted.get("prompt_id") and accepted["delivery"] == "steered" and not no_wait:
+            print(f"sent into turn {turn}; waiting until the CLI takes it", file=sys.stderr, flush=True)
+            turn = turn_that_took(client, wanted, accepted)
+    print(turn)
     if accepted["delivery"] != "steered":
         print("no turn was running: the prompt has a turn of its own", file=sys.stderr)
     return EXIT_OK

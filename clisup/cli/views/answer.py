@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from clisup.cli.views.diffs import diff_lines
-from clisup.cli.views.events import Event, words
+from clisup.cli.views.events import Event, steered_words, words
 from clisup.cli.views.markdown import MarkdownBlocks, markdown_text
 from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import Ink, clip, plain
@@ -35,6 +35,10 @@ _LABELS = {
     "unparsed": "unparsed",
     "gap": "gap",
 }
+
+
+_AFTER_A_MESSAGE = ("message", "message_stop", "usage", "status", "rate_limit", "process_exited", "turn_completed")
+"""Events that may come between the last message and the end of a failed turn."""
 
 
 class Output(Protocol):
@@ -147,6 +151,8 @@ class TurnView:
         self._empty = self._was_empty = True  # `_was_empty`: before the message that is shown now
         self._message: str | None = None
         self._aside = ""
+        self._unsure: tuple[str | None, str] | None = None  # last message for a pipe: it may be the words of a failure
+        self.told_stderr = False
 
     def take(self, event: Event) -> None:
         """Show the event. Text of subagents is not part of the answer."""
@@ -154,6 +160,8 @@ class TurnView:
             if event["type"] == "tool_result" and event.get("is_error"):
                 self.note(f"tool failed: {words(event)}")
             return
+        if event["type"] not in _AFTER_A_MESSAGE:
+            self._put_unsure()
         self._beside(event)
         if event["type"] in ("content_delta", "message"):
             self._note_aside()
@@ -161,6 +169,7 @@ class TurnView:
             case "content_delta" if event["kind"] == "text" and self._output.tty:
                 self._delta(event)
             case "message":
+                self._put_unsure()
                 self._confirm(event)
             case "retracted":
                 self._withdraw(event.get("message_id"))
@@ -169,12 +178,17 @@ class TurnView:
 
     def note(self, text: str) -> None:
         """Print a line beside the answer. End the answer's open line first: both may go to the same terminal."""
+        self._put_unsure()
         self._end_line()
         self._output.note(text)
 
     def _beside(self, event: Event) -> None:
         kind = event["type"]
-        if kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
+        self.told_stderr = self.told_stderr or kind == "stderr"
+        if kind == "prompt_accepted" and (steered := steered_words(event)):
+            if (event.get("actor") or {}).get("pid") != os.getpid():  # this terminal shows what was typed here
+                self.note(f"steered: {clip(steered, 400)}")
+        elif kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
             self.note(f"{_LABELS[kind]}: {words(event)}")
             if kind == "tool_use" and self._output.tty and (lines := diff_lines(event)):
                 self._output.diff(lines)
@@ -213,8 +227,11 @@ class TurnView:
             self._withdraw(id_)
             shown = ""
         self._pending.pop(id_, None)
-        self._begin(id_)
-        self._put(text[len(shown) :])
+        if self._output.tty:
+            self._begin(id_)
+            self._put(text[len(shown) :])
+        else:
+            self._unsure = id_, text
 
     def _withdraw(self, id_: str | None) -> None:
         if not self._pending.pop(id_, ""):
@@ -226,14 +243,29 @@ class TurnView:
 
     def _finish(self, event: Event) -> None:
         """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
+        error = ((event.get("error") or {}).get("message") or "").strip()
+        if self._unsure is not None and error and self._unsure[1].strip() == error:
+            self._unsure = None  # the CLI gave its failure as a message; the error says the same
+        self._put_unsure()
         for id_ in list(self._pending):
             self._withdraw(id_)
-        if self._aside.strip() == ((event.get("error") or {}).get("message") or "").strip():
+        if self._aside.strip() == error:
             self._aside = ""  # the error message repeats the text
         self._note_aside()
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
         self._end_line()
+
+    def flush(self) -> None:
+        """Show what is held back: no more events come."""
+        self._put_unsure()
+        self._end_line()
+
+    def _put_unsure(self) -> None:
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None:
+            self._begin(unsure[0])
+            self._put(unsure[1])
 
     def _note_aside(self) -> None:
         """Show text of the CLI in place of the model, which is never part of the answer."""

@@ -18,6 +18,7 @@ __all__ = [
     "event_line",
     "evidence_words",
     "question_lines",
+    "steered_words",
     "tool_words",
     "visible",
     "words",
@@ -40,10 +41,7 @@ _RESOLVED_BY = {
     "end": "the run is being ended",
     "exit": "the CLI is gone",
 }
-PROMPT = 140
-"""Characters of a prompt on the line of its event."""
-
-_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
+_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan")
 
 
 def event_line(event: Event) -> str:
@@ -69,6 +67,9 @@ def tool_words(event: Event) -> str:
     for name in _TELLING:
         if isinstance(given.get(name), str):
             return f"{event.get('name')} {given[name]}"
+    questions = given.get("questions")
+    if isinstance(questions, list) and questions and isinstance(questions[0], dict) and questions[0].get("question"):
+        return f"{event.get('name')} {questions[0]['question']}"
     return f"{event.get('name')} {json.dumps(given, ensure_ascii=False)}" if given else str(event.get("name"))
 
 
@@ -168,15 +169,23 @@ def _init(event: Event) -> str:
     )
 
 
-def _images(count: int | None) -> str | None:
-    return f"[{count} image{'s' if count > 1 else ''}]" if count else None
+def steered_words(event: Event) -> str | None:
+    """Return the words of a prompt that went into a running turn, or None for other prompts: `turn_started` has theirs."""
+    if event["delivery"] != "steered":
+        return None
+    return _some(_images(event.get("images")), event.get("text")) or "a prompt whose words are not kept"
 
 
 def _accepted(event: Event) -> str:
-    """Return `steered: Leave the tests alone., by clisup-run (uid 0, pid 12)`: the words of a prompt, if they are kept."""
-    place = f" at {event['position']}" if event.get("position") else ""
-    said = _some(_images(event.get("images")), clip(event["text"], PROMPT) if event.get("text") else None)
-    return _some(f"{event['delivery']}{place}" + (f": {said}" if said else ""), _actor(event.get("actor")))
+    place = f"at {event['position']}" if event.get("position") else None
+    head = _some(event["delivery"], place, _actor(event.get("actor")))
+    queued = _some(_images(event.get("images")), event.get("text")) if event["delivery"] == "queued" else ""
+    said = steered_words(event) or queued
+    return f"{head}: {said}" if said else head
+
+
+def _images(count: int | None) -> str | None:
+    return f"[{count} image{'s' if count > 1 else ''}]" if count else None
 
 
 # fmt: off
