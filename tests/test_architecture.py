@@ -112,6 +112,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.batch.command": {"trio"},
     "clisup.cli.batch.work": {"trio"},
     "clisup.cli.top.app": {"textual"},
+    "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},

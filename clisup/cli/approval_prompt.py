@@ -1,4 +1,4 @@
-"""Approvals at the terminal of `clisup run`: a question on the terminal, answered with one key and Enter.
+"""Approvals at the terminal of `clisup run`: tool calls, questions and plans, answered with a key or words and Enter.
 
 A thread reads the answer, so that events go on meanwhile. An answer from another client ends the question. Input typed
 before a question is discarded: a key meant for one question could answer the next.
@@ -14,24 +14,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from clisup.cli.views.events import Event, question_lines
+from clisup.cli.views.answer import blob_reader
+from clisup.cli.views.events import Event
+from clisup.cli.views.form import Dialog, form_of, with_whole_input
+from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import clip, plain
 from clisup.client.raw import JsonObject
 from clisup.client.sync import RepeatingClient
 from clisup.errors import ClisupError
 
-__all__ = ["ANSWERS", "CHOICES", "ApprovalPrompt", "open_terminal"]
+__all__ = ["ApprovalPrompt", "answer_hint", "open_terminal"]
 
-CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
-ANSWERS: dict[str, JsonObject] = {
-    "y": {"decision": "allow"},
-    "yes": {"decision": "allow"},
-    "n": {"decision": "deny"},
-    "no": {"decision": "deny"},
-    "a": {"decision": "allow", "remember": True},
-    "always": {"decision": "allow", "remember": True},
-    "d": {"decision": "deny", "message": ""},
-}
 _LINE_LIMIT = 4096
 
 
@@ -52,12 +45,30 @@ def open_terminal() -> int | None:
     return None
 
 
-class ApprovalPrompt:
-    """Questions on `terminal`, one at a time. Without a terminal, `note` prints how to answer elsewhere."""
+def answer_hint(event: Event) -> str:
+    """Return the command that answers an approval from another terminal."""
+    name = f"{event['session_id']}/{event['approval_id']}"
+    if form_of(event).kind == "questions":
+        return f"clisup approvals answer {name}"
+    return f"clisup approvals allow|deny {name}"
 
-    def __init__(self, path: str, session_id: str, note: Callable[[str], None], terminal: int | None) -> None:
+
+class ApprovalPrompt:
+    """Questions on `terminal`, one at a time. Without a terminal, `note` prints how to answer elsewhere.
+
+    `status` is the line that must not be drawn while a person answers.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        session_id: str,
+        note: Callable[[str], None],
+        terminal: int | None,
+        status: StatusLine | None = None,
+    ) -> None:
         self._path, self._session_id, self._note = path, session_id, note
-        self._terminal = terminal
+        self._terminal, self._status = terminal, status
         self._lock = threading.Lock()
         self._waiting: deque[Event] = deque()
         self._asking: Event | None = None
@@ -68,10 +79,8 @@ class ApprovalPrompt:
         if event["type"] == "approval_resolved":
             self._forget(event["approval_id"])
         elif self._terminal is None:
-            what = clip(" ".join(line.strip() for line in question_lines(event)), 200)
-            self._note(
-                f"{what}\n  answer it with: clisup approvals allow|deny {event['session_id']}/{event['approval_id']}"
-            )
+            what = clip(" ".join(line.strip() for line in form_of(event).head()), 200)
+            self._note(f"{what}\n  answer it with: {answer_hint(event)}")
         else:
             with self._lock:
                 self._waiting.append(event)
@@ -108,31 +117,31 @@ class ApprovalPrompt:
     def _ask(self, event: Event) -> None:
         terminal = self._terminal
         assert terminal is not None
+        if self._status is not None:
+            self._status.hold()
         try:
             termios.tcflush(terminal, termios.TCIFLUSH)
-            self._print("\n".join(question_lines(event)) + "\n")
-            answer = self._answer(event)
+            whole = with_whole_input(event, blob_reader(self._path, self._session_id, "clisup-run"))
+            answer = self._answer(event, Dialog(form_of(whole)))
             if answer is not None:
                 self._respond(event, answer)
         except (OSError, termios.error):
             pass  # the terminal is gone: another client can answer
+        finally:
+            if self._status is not None:
+                self._status.release()
         with self._lock:
             if self._asking is event:
                 self._asking = None
         self._next()
 
-    def _answer(self, event: Event) -> JsonObject | None:
+    def _answer(self, event: Event, dialog: Dialog) -> JsonObject | None:
         while self._asking is event:
-            self._print(CHOICES)
+            self._print("".join(f"{line}\n" for line in dialog.lines) + dialog.prompt)
             if (line := self._line(event)) is None:
                 return None
-            if (answer := ANSWERS.get(line.strip().lower())) is None:
-                continue
-            if "message" not in answer:
+            if (answer := dialog.take(line)) is not None:
                 return answer
-            self._print("  message to the model: ")
-            message = self._line(event)
-            return None if message is None else {**answer, "message": message.strip()}
         return None
 
     def _line(self, event: Event) -> str | None:

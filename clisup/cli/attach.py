@@ -17,12 +17,12 @@ from contextlib import contextmanager
 
 import click
 
-from clisup.cli.approval_prompt import ANSWERS, CHOICES
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
 from clisup.cli.options import session_argument
 from clisup.cli.views.answer import TurnView, blob_reader
-from clisup.cli.views.events import Event, question_lines, words
+from clisup.cli.views.events import Event, words
+from clisup.cli.views.form import Dialog, form_of, with_whole_input
 from clisup.cli.views.prompt_line import PromptLine, PromptScreen
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.raw import JsonObject
@@ -40,7 +40,6 @@ UNSENT_S = 5.0
 
 _FIRST_SPAN = 512
 _PROMPT = "> "
-_MESSAGE = "  message to the model: "
 
 
 @click.command("attach")
@@ -128,7 +127,7 @@ class AttachedSession:
         self._turns: dict[str, TurnView] = {}
         self._running: str | None = about.get("turn_id")
         self._asked: list[Event] = []
-        self._answer: JsonObject | None = None
+        self._dialog: Dialog | None = None
         self._stash = ""
         self._interrupts = 0
         self._interrupter: Client | None = None
@@ -252,20 +251,25 @@ class AttachedSession:
         if self._left:
             return
         asking = self._asked[0] if self._asked and not self._behind else None
-        if self._answer is not None and (asking is None or asking["approval_id"] != self._answer["approval_id"]):
-            self._answer = None  # another client answered first
+        if self._dialog is not None and (asking is None or asking["approval_id"] != self._open_id(self._dialog)):
+            self._dialog = None  # another client answered first
             self._line.text, self._stash = self._stash, ""
-        if asking is not None and self._answer is None:
-            for line in question_lines(asking):
-                self._screen.note(line)
-            self._answer = {"approval_id": asking["approval_id"]}
+        if asking is not None and self._dialog is None:
+            self._dialog = Dialog(form_of(with_whole_input(asking, blob_reader(self._path, self._id, NAME))))
             self._stash = self._line.take()
-        if self._answer is not None:
-            self._screen.show(_MESSAGE if "message" in self._answer else CHOICES)
+        if self._dialog is not None:
+            for line in self._dialog.lines:
+                self._screen.note(line)
+            self._dialog.lines = []
+            self._screen.show(self._dialog.prompt)
         elif self._line.text or (self._running is None and not self._behind):
             self._screen.show(_PROMPT)
         else:
             self._screen.hide()
+
+    @staticmethod
+    def _open_id(dialog: Dialog) -> str:
+        return str(dialog.form.approval["approval_id"])
 
     def _typed(self) -> None:
         try:
@@ -286,27 +290,19 @@ class AttachedSession:
 
     def _on_line(self, text: str) -> None:
         self._interrupts = 0
-        if self._answer is not None:
+        if self._dialog is not None:
             self._screen.keep()
-            self._on_answer(text.strip())
+            self._on_answer(self._dialog, text)
         elif text.strip():
             self._screen.hide()
             self._screen.note(_PROMPT + clip(text, 400))
             self._jobs.put(lambda: self._prompt(text))
 
-    def _on_answer(self, text: str) -> None:
-        assert self._answer is not None
-        if "message" in self._answer:
-            answer = {**self._answer, "message": text}
-        elif (chosen := ANSWERS.get(text.lower())) is None:
-            return  # the question stays
-        elif "message" in chosen:
-            self._answer |= chosen
-            return
-        else:
-            answer = {**self._answer, **chosen}
+    def _on_answer(self, dialog: Dialog, text: str) -> None:
+        if (answer := dialog.take(text)) is None:
+            return  # the next question, or the same one again
         self._asked = self._asked[1:]
-        self._jobs.put(lambda: self._respond(answer))
+        self._jobs.put(lambda: self._respond({"approval_id": self._open_id(dialog), **answer}))
 
     def _on_interrupt(self) -> None:
         if self._line.text:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from clisup.client.raw import JsonObject, RawClient
 from clisup.errors import ClisupError, UsageError
 
-__all__ = ["SHORTEST", "all_sessions", "by_time", "find_session", "pick", "stored", "stored_of_all"]
+__all__ = ["SHORTEST", "all_ids", "all_sessions", "by_time", "find_session", "pick", "stored", "stored_of_all"]
 
 SHORTEST = 4
 """Characters of an id's beginning at least."""
@@ -36,7 +36,8 @@ def all_sessions(
             return
 
 
-def _all_ids(client: RawClient) -> list[str]:
+def all_ids(client: RawClient) -> list[str]:
+    """Return the ids of all sessions, open and closed."""
     return [s["session_id"] for s in (*all_sessions(client), *all_sessions(client, state="closed"))]
 
 
@@ -45,7 +46,7 @@ def find_session(client: RawClient, prefix: str) -> str:
 
     Raises `UsageError` of kind session_not_found or usage.
     """
-    return pick(prefix, lambda: _all_ids(client))
+    return pick(prefix, lambda: all_ids(client))
 
 
 def pick(prefix: str, ids: Callable[[], Iterable[str]]) -> str:
@@ -94,7 +95,7 @@ def stored(
 
 def stored_of_all(client: RawClient, *, raw: bool) -> Iterator[JsonObject]:
     """Yield the stored events of every session, closed ones too, by time."""
-    ids = _all_ids(client)
+    ids = all_ids(client)
     page_size = min(_PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
     return by_time(stored(client, session_id, page_size=page_size, raw=raw) for session_id in ids)
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
@@ -18,10 +19,11 @@ from clisup.cli.failure import TurnEnded
 from clisup.cli.key_hint import dropped_keys_hint
 from clisup.cli.views.answer import Screen, TurnView, blob_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
-from clisup.cli.views.terminal import clip
+from clisup.cli.views.progress import ERASE, StatusLine, TurnProgress, can_be_erased
+from clisup.cli.views.terminal import clip, cost, duration, tokens
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
-from clisup.client.reconnect import RECONNECT_S
+from clisup.client.reconnect import RECONNECT_S, stays_away
 from clisup.client.sync import Client, Follower, prompt_surely
 from clisup.errors import (
     EXIT_DENIED,
@@ -33,6 +35,7 @@ from clisup.errors import (
     TURN_KINDS,
     ClisupError,
     TurnKind,
+    WorldError,
     doctor_hint,
 )
 
@@ -42,8 +45,8 @@ _ANSWER = ("content_delta", "message", "message_stop", "retracted", "turn_comple
 _APPROVALS = ("approval_requested", "approval_resolved")
 _EXIT_CODES = {"failed": EXIT_TURN_FAILED, "interrupted": EXIT_INTERRUPTED, "timed_out": EXIT_TIMED_OUT}
 _SIGNAL_NOTES = {
-    1: b"\n[interrupting the turn; Ctrl-C again kills it]\n",
-    2: b"\n[killing the turn; Ctrl-C again leaves without waiting]\n",
+    1: "[interrupting the turn; Ctrl-C again kills it]\n",
+    2: "[killing the turn; Ctrl-C again leaves without waiting]\n",
 }
 
 
@@ -58,7 +61,10 @@ def exit_code_of_turn(end: Event) -> int:
 
 @dataclass
 class PromptedTurn:
-    """Turn of one prompt. `accepted` is set once the daemon has the prompt. `json`: print every event, and no text."""
+    """Turn of one prompt. `accepted` is set once the daemon has the prompt, `ended` at its end. `json`: print every event, and no text.
+
+    `kept`: the session stays after the turn, so it can be continued.
+    """
 
     path: str
     session_id: str
@@ -69,21 +75,56 @@ class PromptedTurn:
     refuse_limited: bool = False
     json: bool = False
     output_schema: JsonObject | None = None
+    thinking: bool = False
+    timeout_s: float | None = None
+    kept: bool = True
 
     def __post_init__(self) -> None:
-        self.accepted = False
-        self._view = TurnView(self.screen, blob_reader(self.path, self.session_id, "clisup-run"))
+        self.accepted = self.ended = False
+        self._view = TurnView(
+            self.screen, blob_reader(self.path, self.session_id, "clisup-run"), thinking=self.thinking
+        )
 
     def run(self, cursor: int) -> int:
         """Send the prompt, show its turn, and return the exit code. Raises `TurnEnded` and the daemon's refusals."""
-        with InterruptHandler(self.path, self.session_id) as interrupts:
-            follower = Follower(
-                self.path, self.session_id, cursor, on_lost=self._lost, on_back=lambda: self._back(interrupts)
-            )
-            with follower:
-                interrupts.turn_id = self._send()
-                end = self._show(follower, interrupts.turn_id)
+        status = self._status_line()
+        try:
+            with InterruptHandler(self.path, self.session_id, ERASE if status else "\n") as interrupts:
+                follower = Follower(
+                    self.path, self.session_id, cursor, on_lost=self._lost, on_back=lambda: self._back(interrupts)
+                )
+                with follower:
+                    interrupts.turn_id = self._send()
+                    end = self._show(follower, interrupts.turn_id)
+            self.ended = True
+        except KeyboardInterrupt:
+            self._view.flush()
+            raise
+        except ClisupError as error:
+            self._view.flush()
+            if not stays_away(error):
+                raise
+            if not self.accepted:
+                self._tell_session()
+                raise
+            raise self._daemon_gone(error) from error
+        finally:
+            if status is not None:
+                status.close()
         return self._verdict(end)
+
+    def _status_line(self) -> StatusLine | None:
+        if self.json or not can_be_erased():
+            return None
+        self.screen.status = StatusLine(TurnProgress(clip(self.backend, 30), time.monotonic()))
+        self.screen.status.open()
+        return self.screen.status
+
+    def _daemon_gone(self, error: ClisupError) -> ClisupError:
+        """Return the error with the commands that show the rest: the turn goes on without the daemon."""
+        rest = f"the turn goes on; clisup attach {self.session_id} shows the rest once a daemon runs again"
+        hint = f"{error.hint}; {rest}" if error.hint else rest
+        return WorldError(error.message, kind="daemon_not_running", hint=hint)
 
     def _back(self, interrupts: InterruptHandler) -> None:
         self._view.note("[connected again]")
@@ -97,24 +138,34 @@ class PromptedTurn:
                 "expand": self.expand or None,
                 "when_limited": "refuse" if self.refuse_limited else None,
                 "output_schema": self.output_schema,
+                "timeout_s": self.timeout_s,
             }
         )
         accepted = prompt_surely(self.path, params, name="clisup-run", on_lost=self._lost)
         self.accepted = True
+        self._tell_session()
         if accepted["delivery"] == "queued":
             self._view.note(f"[queued at {accepted.get('position')}: another turn is running]")
         return str(accepted["turn_id"])
+
+    def _tell_session(self) -> None:
+        if not self.json:
+            self._view.note(f"session {self.session_id} ({clip(self.backend, 60)})")
 
     def _lost(self) -> None:
         self._view.note(f"[connection lost; trying again for {RECONNECT_S:g} s]")
 
     def _show(self, events: Follower, turn_id: str) -> Event:
-        prompt = ApprovalPrompt(self.path, self.session_id, self._view.note, None if self.json else open_terminal())
+        status = self.screen.status
+        terminal = None if self.json else open_terminal()
+        prompt = ApprovalPrompt(self.path, self.session_id, self._view.note, terminal, status)
         for event in events:
             if self.json:
                 print_line(json_line(event))
             if event.get("turn_id") not in (turn_id, None):
                 continue
+            if status is not None:
+                status.take(event)
             if not self.json:
                 if self.output_schema is None or event["type"] not in _ANSWER:
                     self._view.take(event)
@@ -126,8 +177,8 @@ class PromptedTurn:
         raise AssertionError("a follower never ends by itself")
 
     def _verdict(self, end: Event) -> int:
-        if not self.json:
-            self._view.note(f"session {self.session_id} (continue with: clisup run --session {self.session_id})")
+        if not self.json and (summary := self._summary(end)):
+            self._view.note(summary)
         if end["outcome"] == "completed":
             if self.output_schema is not None and not self.json:
                 self._print_value(end)
@@ -137,6 +188,8 @@ class PromptedTurn:
         error = end.get("error")
         outcome = str(end["outcome"]).replace("_", " ")
         reason = error_words(error) or f"it ended as {outcome}"
+        if self._view.told_stderr:
+            reason = reason.partition("; its last words on stderr:")[0]
         kind = str((error or {}).get("kind", ""))
         known = TURN_KINDS.get(kind, TurnKind())
         hint = known.hint.format(backend=self.backend, session_id=self.session_id)
@@ -144,6 +197,19 @@ class PromptedTurn:
         raise TurnEnded(f"cannot give the whole answer, because the turn {_ENDED[end['outcome']]}: {reason}",
                         code=exit_code_of_turn(end), hint=hint,
                         doctor=doctor_hint(known.explanation, self.backend))  # fmt: skip
+
+    def _summary(self, end: Event) -> str:
+        """Return the time, tokens and cost of the turn, and how to continue."""
+        estimated = " (estimated)" if end.get("cost_source") == "estimated" else ""
+        used = tokens(end.get("usage"))
+        parts = [
+            duration(end["duration_s"]) if end.get("duration_s") is not None else "",
+            f"{used} tokens" if used != "-" else "",
+            cost(end["cost_usd"]) + estimated if end.get("cost_usd") is not None else "",
+        ]
+        known = ", ".join(part for part in parts if part)
+        again = f"continue with: clisup run --session {self.session_id}" if self.kept else ""
+        return f"{known} ({again})" if known and again else known or again
 
     def _print_value(self, end: Event) -> None:
         """Print the answer by the schema, alone on stdout. Raises `TurnEnded` if the model gave none."""
@@ -194,11 +260,11 @@ class InterruptHandler:
     """Handler of SIGINT inside its block: the first Ctrl-C interrupts the turn, the second kills it, the third leaves.
 
     Before `turn_id` is set, Ctrl-C ends the command. The handler uses its own connection, never the one that is being
-    read; the turn's end arrives as an event.
+    read; the turn's end arrives as an event. `before_notes` leaves an open line, or erases the status line.
     """
 
-    def __init__(self, path: str, session_id: str) -> None:
-        self._path, self._session_id = path, session_id
+    def __init__(self, path: str, session_id: str, before_notes: str) -> None:
+        self._path, self._session_id, self._before_notes = path, session_id, before_notes
         self._clients: list[Client] = []
         self._before: Any = None
         self.turn_id: str | None = None
@@ -222,7 +288,9 @@ class InterruptHandler:
         self.times += 1
         if self.turn_id is None or self.times > max(_SIGNAL_NOTES):
             raise KeyboardInterrupt
-        os.write(2, _SIGNAL_NOTES[self.times])  # the signal may have interrupted a print
+        os.write(
+            2, (self._before_notes + _SIGNAL_NOTES[self.times]).encode()
+        )  # the signal may have interrupted a print
         self._ask()
 
     def _ask(self) -> None:

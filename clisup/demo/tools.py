@@ -153,7 +153,17 @@ def _pretend(name: str, arguments: Frame) -> RunningCall:
         return ReadyCall(f"The demo only pretends. It would have run: {arguments.get('command', '')}")
     if name in _FILE_TOOLS:
         return ReadyCall(f"The demo only pretends. It would have written: {arguments.get('file_path', '')}")
+    if name == "AskUserQuestion":
+        return ReadyCall(_answers(arguments.get("answers")))
     return ReadyCall("ok")
+
+
+def _answers(given: object) -> str:
+    """Return the answers in claude's words."""
+    if not isinstance(given, dict) or not given:
+        return "The user did not answer the questions."
+    told = ", ".join(f'"{question}"="{answer}"' for question, answer in given.items())
+    return f"Your questions have been answered: {told}. You can now continue with these answers in mind."
 
 
 def _carry_out(name: str, arguments: Frame) -> RunningCall:

@@ -49,6 +49,7 @@ class StoredSession:
     ledger: Ledger = field(default_factory=Ledger)
     first_seq: int = 1
     next_seq: int = 1
+    segments: list[int] = field(default_factory=list)
     keeper: int | None = None
 
     @property
@@ -178,7 +179,7 @@ def _fold(found: StoredSession, journal: str) -> None:
         path = files.path_of(segments[-1])
         with open(path, "rb") as file:
             if _has_head(path, file):
-                found.first_seq, found.next_seq = segments[0], segments[-1]
+                found.first_seq, found.next_seq, found.segments = segments[0], segments[-1], segments
                 file.seek(0)
                 _fold_segment(found, path, file)
                 return
@@ -207,7 +208,8 @@ def _fold_segment(found: StoredSession, path: str, file: BinaryIO) -> None:
 
 def last_events(state_dir: str, session: StoredSession) -> list[dict[str, Any]]:
     """Return the newest events of a session, oldest first. Raises `WorldError(storage_failed)`."""
-    journal = StoredJournal(SessionDir(state_dir, session.spec.session_id).journal)
+    directory = SessionDir(state_dir, session.spec.session_id).journal
+    journal = StoredJournal(directory, (session.segments, session.next_seq))
     return [json.loads(stored.event) for stored in journal.events(max(0, journal.next_seq - 1 - LAST_EVENTS))]
 
 
@@ -217,13 +219,16 @@ def last_events(state_dir: str, session: StoredSession) -> list[dict[str, Any]]:
 class StoredJournal(Segments):
     """Segments of a journal on disk, up to the last whole event."""
 
-    def __init__(self, directory: str) -> None:
-        """Find the segments and the last event.
+    def __init__(self, directory: str, known: tuple[list[int], int] | None = None) -> None:
+        """Find the segments and the last event, or take the `known` segments and next seq.
 
         Raises `WorldError(storage_failed)` if the journal cannot be read, and `UsageError(unsupported)` if a newer
         clisup wrote it.
         """
         super().__init__(directory)
+        if known is not None:
+            self._segments, self.next_seq = known
+            return
         try:
             self._segments = self.listed(directory)
             self._find_end()

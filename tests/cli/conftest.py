@@ -29,6 +29,7 @@ def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLISUP_SOCKET", str(path))
     monkeypatch.setenv("CLISUP_STATE_DIR", str(tmp_path / "state"))  # where status looks without a daemon
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where the numbers of approvals are
     return path
 
 

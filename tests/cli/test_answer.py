@@ -40,6 +40,15 @@ class Pages:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def diff(self, lines: list[str]) -> None:
+        self.notes += lines
+
+    def end_message(self) -> None:
+        pass
+
+    def withdraw(self) -> bool:
+        return True
+
 
 def show(*events: Event, stream: bool, blobs: dict[str, bytes] | None = None) -> tuple[list[str], list[str]]:
     output = Pages(stream)
@@ -131,6 +140,23 @@ def test_words_of_the_cli_itself_go_beside_the_answer() -> None:
     assert show(*both, stream=False)[1] == ["one", "two"]
     failed["error"] = {"kind": "server", "message": "API Error"}
     assert show(message("API Error", synthetic=True), failed, stream=False) == ([], []), "the end says it"
+
+
+def test_a_failure_that_comes_as_a_message_is_no_answer_in_a_pipe() -> None:
+    failed = completed() | {"outcome": "failed", "error": {"kind": "server", "message": "[API Error: busy]"}}
+    used = {"type": "usage", "usage": {}}
+    assert show(message("[API Error: busy]"), used, failed, stream=False) == ([], [])
+    shown, _ = show(message("The answer."), message("[API Error: busy]", id_="m2"), used, failed, stream=False)
+    assert "".join(shown) == "The answer.\n"
+    assert "".join(show(message("Half an answer."), failed, stream=False)[0]) == "Half an answer.\n"
+
+
+def test_a_message_reaches_a_pipe_before_the_tool_that_follows() -> None:
+    output = Pages(tty=False)
+    view = TurnView(output, {}.__getitem__)
+    view.take(message("I look."))
+    view.take({"type": "tool_use", "tool_use_id": "u", "name": "Bash", "input": {}})
+    assert output.pieces == ["I look.", "\n"]
 
 
 @pytest.mark.parametrize("stream", [True, False])

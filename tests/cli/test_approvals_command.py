@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,10 @@ from fake_daemon import SESSION, FakeDaemon, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clisup.cli.approval_numbers import KEEP_S, MOST, ApprovalNumbers
+from clisup.cli.views.approval_table import HEAD, laid_out
 from clisup.cli.views.events import LINES, WIDTH, question_lines, visible
+from clisup.cli.views.layout import cells_of
 from clisup.errors import UsageError
 
 Run = Callable[..., Any]
@@ -36,14 +43,18 @@ def opened(daemon: FakeDaemon) -> list[dict[str, Any]]:
     def give(peer: Peer, params: dict[str, Any]) -> Any:
         return {"approvals": [a for a in listed if params.get("session_id") in (None, a["session_id"])]}
 
-    daemon.handlers |= {"approval/list": give, "approval/respond": respond}
+    daemon.handlers |= {
+        "approval/list": give, "approval/respond": respond, "ping": lambda peer, params: {"time": "2026-01-01T10:05:01Z"}
+    }  # fmt: skip
     return listed
 
 
 def test_the_list_has_an_id_that_can_be_answered(clisup: Run, opened: list[dict[str, Any]]) -> None:
     ran = clisup("approvals")
     assert ran.code == 0
-    assert ran.out.splitlines()[1].split() == ["3f2a0000/1:0", "t1", "2026-01-01T10:00:00Z", "Bash", "git", "status"]
+    head, row = ran.out.splitlines()
+    assert head.split() == ["#", "ID", "SINCE", "BACKEND", "DIRECTORY", "TITLE", "ASKS"]
+    assert row.split() == ["1", "3f2a0000/1:0", "5", "min", "demo", "/srv/app", "-", "Bash", "git", "status"]
     opened.clear()
     assert clisup("approvals").out == "No pending approvals.\n"
 
@@ -89,6 +100,183 @@ def test_one_that_is_not_open_is_asked_of_the_daemon_which_knows_why(
     ran = clisup("approvals", "allow", "1:9")
     assert (ran.code, ran.out) == (2, "") and "resolved already: deny" in ran.err
     assert daemon.calls("approval/respond") == [{"approval_id": "1:9", "decision": "allow", "remember": False}]
+
+
+# Numbers
+
+
+def test_a_number_stays_with_its_approval_and_never_names_another(
+    clisup: Run, daemon: FakeDaemon, opened: list[Any]
+) -> None:
+    first, second, third = approval("1:1"), approval("1:2"), approval("1:3", OTHER)
+    opened[:] = [first, second]
+    assert [line.split()[:2] for line in clisup("approvals").out.splitlines()[1:]] == [
+        ["1", "3f2a0000/1:1"], ["2", "3f2a0000/1:2"],
+    ]  # fmt: skip
+    opened[:] = [second, third]
+    assert [line.split()[:2] for line in clisup("approvals").out.splitlines()[1:]] == [
+        ["2", "3f2a0000/1:2"], ["3", "4b2a0000/1:3"],
+    ]  # fmt: skip
+    assert clisup("approvals", "allow", "3").code == 0
+    assert (daemon.calls("approval/respond")[-1]["session_id"], daemon.calls("approval/respond")[-1]["approval_id"]) == (
+        OTHER, "1:3",
+    )  # fmt: skip
+
+    def respond(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("approval 1:1 is already resolved: deny", kind="approval_already_resolved")
+
+    daemon.handlers["approval/respond"] = respond
+    ran = clisup("approvals", "allow", "1")
+    assert (ran.code, ran.out) == (2, "") and "1:1 is already resolved" in ran.err
+    assert daemon.calls("approval/respond")[-1]["approval_id"] == "1:1"
+
+
+def test_a_number_is_free_again_a_day_after_the_last_list_with_it(
+    socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = ApprovalNumbers(str(socket_path))
+    assert numbers.of([approval("1:1"), approval("1:2")]) == {(SESSION, "1:1"): 1, (SESSION, "1:2"): 2}
+    later = time.time() + KEEP_S + 1
+    monkeypatch.setattr("clisup.cli.approval_numbers.time.time", lambda: later)
+    assert numbers.of([approval("1:2"), approval("1:3")]) == {(SESSION, "1:2"): 2, (SESSION, "1:3"): 1}
+
+
+def test_another_daemon_has_numbers_of_its_own(socket_path: Path) -> None:
+    assert ApprovalNumbers(str(socket_path)).of([approval("1:1")]) == {(SESSION, "1:1"): 1}
+    assert ApprovalNumbers("/other.sock").of([approval("2:1")]) == {(SESSION, "2:1"): 1}
+    assert ApprovalNumbers("/third.sock").named(1) is None
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[[1]]", '[["x", 1, 2, 3]]', "[" * 100_000])
+def test_a_damaged_file_of_numbers_is_written_again(socket_path: Path, tmp_path: Path, content: str) -> None:
+    numbers = ApprovalNumbers(str(socket_path))
+    numbers.of([approval("1:1")])
+    (file,) = (tmp_path / "cache" / "clisup").glob("approvals-*.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text(content)
+    assert numbers.of([approval("1:2")]) == {(SESSION, "1:2"): 1}
+
+
+def test_without_a_place_for_numbers_the_list_still_has_ids(
+    clisup: Run, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    ran = clisup("approvals")
+    assert ran.code == 0 and "3f2a0000/1:0" in ran.out
+    assert clisup("approvals", "allow", "1").code == 2
+    assert clisup("approvals", "allow", "1:0").code == 0
+
+
+def test_there_are_no_more_numbers_than_three_digits_give(socket_path: Path) -> None:
+    many = [approval(f"1:{n}") for n in range(MOST + 5)]
+    numbered = ApprovalNumbers(str(socket_path)).of(many)
+    assert sorted(numbered.values()) == list(range(1, MOST + 1))
+
+
+def test_a_session_with_one_pending_approval_names_it(clisup: Run, daemon: FakeDaemon, opened: list[Any]) -> None:
+    opened[:] = [approval("1:0"), approval("1:1", OTHER), approval("1:2", OTHER)]
+    assert clisup("approvals", "allow", "3f2a").code == 0
+    ran = clisup("approvals", "allow", "4b2a")
+    assert ran.code == 2 and "4b2a0000/1:1, 4b2a0000/1:2" in ran.err
+    opened[:] = opened[1:]
+    ran = clisup("approvals", "allow", "3f2a")
+    assert ran.code == 2 and "session 3f2a0000 has no pending approval" in ran.err
+    assert len(daemon.calls("approval/respond")) == 1
+
+
+UUID = "a" * 36
+
+
+@pytest.mark.parametrize(
+    ("typed", "open_now"),
+    [("1:1", "1:10"), ("1:123456789012", "1:1234567890123"), (f"1:{UUID}", f"1:{UUID}#2")],
+)
+def test_the_beginning_of_a_counter_or_of_a_repeated_id_names_no_other(
+    clisup: Run, daemon: FakeDaemon, opened: list[Any], typed: str, open_now: str
+) -> None:
+    def respond(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("it is not open", kind="approval_not_found")
+
+    daemon.handlers["approval/respond"] = respond
+    opened[:] = [approval(open_now)]
+    assert clisup("approvals", "allow", typed).code != 0
+    assert daemon.calls("approval/respond")[0]["approval_id"] == typed
+
+
+# Layout
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, ["#", "SINCE", "TITLE", "ASKS"]),
+        (80, ["#", "ID", "SINCE", "TITLE", "ASKS"]),
+        (100, list(HEAD)),
+        (200, list(HEAD)),
+    ],
+)
+def test_a_narrow_terminal_loses_columns_and_no_line_wraps(width: int, shown: list[str]) -> None:
+    asks = "Bash " + "make -C 漢字 " * 30
+    rows = [["1", "3f2a0000/1:0e26d418", "5 min", "claude", "/home/me/src/app", "Tidy up the tests", asks]] * 2
+    layout = laid_out(rows, width)
+    assert layout.names == shown
+    assert max(map(cells_of, layout.lines())) <= width
+    empty = laid_out([["1", "3f2a0000/1:0e26d418", "5 min", "", "", "", asks]], width)
+    assert empty.names == ["#", "ID", "SINCE", "ASKS"], "empty columns go first"
+
+
+# Answers
+
+
+QUESTION = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
+
+
+def test_questions_are_answered_by_numbers_labels_or_words(clisup: Run, daemon: FakeDaemon, opened: list[Any]) -> None:
+    other = {**QUESTION, "question": "Why?"}
+    opened[:] = [approval(tool_name="AskUserQuestion", input={"questions": [QUESTION, other]})]
+    assert "question: Which? (and 1 more)" in clisup("approvals").out
+    ran = clisup("approvals", "answer", "1", "2", "because")
+    assert ran == (0, "allow: question: Which? (and 1 more)\n  Which?  B\n  Why?  because\n", "")
+    (said,) = daemon.calls("approval/respond")
+    assert said["updated_input"] == {"questions": [QUESTION, other], "answers": {"Which?": "B", "Why?": "because"}}
+
+
+def test_questions_are_not_allowed_without_answers_and_wrong_ones_are_refused(
+    clisup: Run, daemon: FakeDaemon, opened: list[Any]
+) -> None:
+    opened[:] = [approval(tool_name="AskUserQuestion", input={"questions": [QUESTION]})]
+    ran = clisup("approvals", "allow", "1:0")
+    assert ran.code == 2 and "hint: clisup approvals answer 1:0" in ran.err
+    ran = clisup("approvals", "answer", "1:0", "7")
+    assert ran.code == 2 and "there is no choice 7" in ran.err
+    ran = clisup("approvals", "answer", "1:0")
+    assert ran.code == 2 and "not a terminal" in ran.err
+    assert clisup("approvals", "answer", "1:9", "1").code == 2
+    assert not daemon.calls("approval/respond")
+    assert clisup("approvals", "deny", "1:0").code == 0
+
+
+def test_a_terminal_asks_for_the_answers(
+    clisup: Run, daemon: FakeDaemon, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened[:] = [approval(tool_name="AskUserQuestion", input={"questions": [QUESTION]})]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    stdin = io.StringIO("9\n2\n")
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    ran = clisup("approvals", "answer", "1:0", stdin=stdin)
+    assert ran.code == 0 and "  2) B" in ran.out and "there is no choice 9" in ran.out
+    assert daemon.calls("approval/respond")[0]["updated_input"]["answers"] == {"Which?": "B"}
+    nothing = io.StringIO("")
+    monkeypatch.setattr(nothing, "isatty", lambda: True)
+    ran = clisup("approvals", "answer", "1:0", stdin=nothing)
+    assert ran.code == 2 and "stays open, because no answer came" in ran.err
+
+
+def test_a_plan_is_approved_or_kept_in_planning(clisup: Run, daemon: FakeDaemon, opened: list[Any]) -> None:
+    opened[:] = [approval(tool_name="ExitPlanMode", input={"plan": "# Move it"})]
+    assert clisup("approvals", "answer", "1:0", "no").code == 0
+    assert clisup("approvals", "allow", "1:0") == (0, "allow: plan: Move it\n", "")
+    assert [said["decision"] for said in daemon.calls("approval/respond")] == ["deny", "allow"]
 
 
 # What a tool's input can do to the reader
@@ -147,14 +335,15 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:
-    from clisup.cli.status.columns import fitting
+    from clisup.cli.status.columns import status_of
 
-    summary = daemon.summary(phase="approval", approvals=2)
-    assert "approval (2)" in fitting([summary], None)[0]
+    assert status_of(daemon.summary(phase="approval", approvals=2)) == ("wants you (2)", "asking")
 
 
 def test_what_is_no_name_of_an_approval_is_told_in_words(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["approval/list"] = lambda peer, params: {"approvals": []}
     ran = clisup("approvals", "allow", "1")
-    assert ran.code == 2 and "because approvals are named 1:0 or 3f2a9c1e/1:0" in ran.err
+    assert ran.code == 2 and "no list has shown an approval with the number 1" in ran.err
+    ran = clisup("approvals", "allow", "abc")
+    assert ran.code == 2 and "approvals are named by their number, 1:0 or 3f2a9c1e/1:0" in ran.err
     assert not daemon.calls("approval/respond")

@@ -58,6 +58,23 @@ def test_the_last_lines_and_then_what_comes(clisup: Run, two: FakeDaemon, which:
     assert two.calls("session/subscribe")[0]["after_seq"] == (last if "--all" in which else last[SESSION])
 
 
+def test_a_line_is_red_for_a_failure_yellow_for_a_question_and_green_for_a_good_end(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    daemon.emit("prompt_accepted", delivery="steered", text="Leave the tests alone.")
+    daemon.emit("approval_requested", approval_id="1:0", tool_name="Bash", input={"command": "ls"})
+    for outcome in ("completed", "failed", "timed_out", "interrupted"):
+        daemon.emit(
+            "turn_completed", outcome=outcome, error={"kind": "x", "message": "y"} if outcome != "completed" else None
+        )
+    lines = clisup("logs", "3f2a").out.splitlines()
+    assert "steered: Leave the tests alone." in lines[0]
+    assert [line[:5] for line in lines[:5]] == ["\033[1m2", "\033[33m", "\033[32m", "\033[31m", "\033[31m"]
+    assert not lines[5].startswith("\033")
+
+
 def test_raw_logs_are_the_lines_of_the_cli(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.emit("message", blocks=[], native='{"type":"assistant"}')
     daemon.emit("notice", code="of the daemon", message="has no line")

@@ -53,8 +53,29 @@ def test_the_answer_is_on_stdout_and_the_session_on_stderr(clisup: Run, daemon: 
     assert clisup("run", "-b", "demo", "hi") == (
         0,
         "Hello.\n",
-        f"session {SESSION} (continue with: clisup run --session {SESSION})\n",
+        f"session {SESSION} (demo)\ncontinue with: clisup run --session {SESSION}\n",
     )
+
+
+def test_the_time_the_tokens_and_the_cost_come_at_the_end(clisup: Run, daemon: FakeDaemon) -> None:
+    used = {"usage": {"input_tokens": 1000, "output_tokens": 200}, "cost_usd": 0.01, "duration_s": 2.31}
+    plays(daemon, lambda daemon: end(daemon, text="Hello.", **used))
+    assert clisup("run", "-b", "demo", "hi").err.splitlines()[-1] == (
+        f"2.3 s, 1.2k tokens, $0.0100 (continue with: clisup run --session {SESSION})"
+    )
+    plays(daemon, lambda daemon: end(daemon, text="Hello.", **used, cost_source="estimated"))
+    assert "$0.0100 (estimated) (continue" in clisup("run", "-b", "demo", "hi").err
+
+
+def test_thinking_is_shown_beside_the_answer_if_asked_for(clisup: Run, daemon: FakeDaemon) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "thinking", "text": "Hm.\x1b[2J"}])
+        answered(daemon)
+
+    plays(daemon, scene, scene)
+    ran = clisup("run", "-b", "demo", "--show-thinking", "hi")
+    assert ran.out == "Hello.\n" and "thinking: Hm.\N{REPLACEMENT CHARACTER}[2J\n" in ran.err
+    assert "Hm." not in clisup("run", "-b", "demo", "hi").err
 
 
 @pytest.mark.parametrize("where", ["prompt", "system prompt"])
@@ -233,12 +254,96 @@ class FakeSys:
             return True
 
 
-def test_a_new_session_needs_a_backend_and_the_hint_names_them(clisup: Run, daemon: FakeDaemon) -> None:
-    ran = clisup("run", "hi")
-    assert (ran.code, ran.err) == (
-        2,
-        "clisup: cannot open a session without a backend\n  hint: give one with -b: demo\n",
+def test_without_a_backend_the_daemon_chooses(clisup: Run, daemon: FakeDaemon, tmp_path: Path) -> None:
+    plays(daemon, answered)
+    assert clisup("run", "-C", str(tmp_path), "hi").code == 0
+    assert daemon.calls("session/new") == [{"cwd": str(tmp_path)}]
+
+
+def test_a_backend_with_a_wrong_letter_gets_the_right_name(clisup: Run, daemon: FakeDaemon) -> None:
+    def refuse(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("it is not configured", kind="backend_not_found", hint="configured are: demo")
+
+    daemon.handlers["session/new"] = refuse
+    assert "hint: did you mean: -b demo; configured are: demo" in clisup("run", "-b", "dmeo", "hi").err
+    assert "did you mean" not in clisup("run", "-b", "zzz", "hi").err
+
+
+def test_the_further_options_of_a_session_and_a_turn_reach_the_daemon(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    plays(daemon, answered, answered)
+    options = ["--title", "Tidy up", "--cli-tools", "Read, Grep", "--resume", "native-1", "--timeout", "10m"]
+    assert clisup("run", "-b", "demo", "-C", str(tmp_path), *options, "hi").code == 0
+    assert daemon.calls("session/new") == [{
+        "backend": "demo", "cwd": str(tmp_path), "title": "Tidy up", "cli_tools": ["Read", "Grep"],
+        "resume_native_id": "native-1",
+    }]  # fmt: skip
+    assert daemon.calls("session/prompt")[0]["timeout_s"] == 600
+    assert clisup("run", "-b", "demo", "--cli-tools", "none", "hi").code == 0
+    assert daemon.calls("session/new")[1]["cli_tools"] == "none"
+
+
+@pytest.mark.parametrize("time", ["0", "x", "10y", "-5s", "2000d", "1e3"])
+def test_a_time_that_is_none_is_refused(clisup: Run, daemon: FakeDaemon, time: str) -> None:
+    ran = clisup("run", "-b", "demo", "--timeout", time, "hi")
+    assert (ran.code, daemon.requests) == (2, [])
+    assert "is no time: give a number with s, m, h or d" in ran.err
+
+
+def rows(daemon: FakeDaemon, *changed: dict[str, Any]) -> None:
+    listed = [daemon.summary(turn_id=None, **row) for row in changed]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": listed, "next_cursor": None}
+
+
+def test_continue_takes_the_session_of_this_directory_that_worked_last(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here, ended = str(tmp_path), lambda day: {"last_turn": {"ended_at": f"2026-01-{day:02}T00:00:00Z"}}
+    rows(
+        daemon,
+        {"session_id": "a" * 36, "cwd": here, "created_at": "2026-01-05T00:00:00Z"},
+        {"session_id": "b" * 36, "cwd": "/elsewhere", **ended(30)},
+        {"session_id": SESSION, "cwd": here, **ended(9)},
+        {"session_id": "c" * 36, "cwd": here, "backend": "other", **ended(20)},
     )
+    plays(daemon, answered)
+    assert clisup("run", "-c", "-b", "demo", "hi").code == 0
+    assert daemon.calls("session/prompt")[0]["session_id"] == SESSION
+    assert daemon.calls("session/new") == []
+
+
+def test_continue_needs_a_session_and_goes_with_no_option_of_a_new_one(
+    clisup: Run, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    rows(daemon)
+    ran = clisup("run", "-c", "-C", str(tmp_path), "-b", "demo", "hi")
+    assert ran.code == 4 and f"no open session of demo in {tmp_path}" in ran.err
+    for wrong in (["--session", "3f2a"], ["--model", "m"], ["--rm"]):
+        assert clisup("run", "-c", *wrong, "hi").code == 2
+    assert clisup("run", "--session", "3f2a", "--rm", "hi").code == 2
+    assert daemon.calls("session/prompt") == []
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+def test_rm_deletes_the_session_when_its_turn_is_over(clisup: Run, daemon: FakeDaemon, outcome: str) -> None:
+    plays(daemon, lambda daemon: end(daemon, outcome, text="Hello."))
+    daemon.handlers |= {"session/close": lambda peer, params: {}, "session/delete": lambda peer, params: {}}
+    ran = clisup("run", "-b", "demo", "--rm", "hi")
+    assert [name for name, _ in daemon.requests][-2:] == ["session/close", "session/delete"]
+    assert "continue with" not in ran.err
+
+
+def test_rm_says_so_where_the_session_cannot_be_deleted(clisup: Run, daemon: FakeDaemon) -> None:
+    def refuse(peer: Peer, params: dict[str, Any]) -> Any:
+        raise UsageError("it is busy", kind="session_busy")
+
+    plays(daemon, answered)
+    daemon.handlers["session/close"] = refuse
+    ran = clisup("run", "-b", "demo", "--rm", "hi")
+    assert (ran.code, ran.out) == (0, "Hello.\n")
+    assert f"the session stays: it is busy; delete it: clisup delete {SESSION}" in ran.err
 
 
 @pytest.mark.parametrize(("option", "content"), [("--mcp-config", "nonsense"), ("--mcp-config", "[]")])
@@ -295,7 +400,7 @@ def test_tools_denials_retries_and_warnings_go_to_stderr(clisup: Run, daemon: Fa
     plays(daemon, scene)
     ran = clisup("run", "-b", "demo", "hi")
     assert ran.out == "Hello.\n"
-    assert ran.err.splitlines()[:-1] == [
+    assert ran.err.splitlines()[1:-1] == [
         "tool: Bash ls -la",
         "tool failed: error: no such file",
         "retry: attempt 1 of 10, in 0.5 s, overloaded: busy",
@@ -325,7 +430,7 @@ def test_a_line_beside_the_answer_is_a_line_of_its_own(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: tty)
     monkeypatch.setenv("NO_COLOR", "1")
     lines = clisup("run", "-b", "demo", "hi").out.splitlines()
-    assert lines[:-1] == ["one", "tool: Bash echo two", "  -> two", "three", "No more."]
+    assert lines[1:-1] == ["one", "tool: Bash echo two", "  -> two", "three", "No more."]
 
 
 def test_another_turns_events_are_not_shown(clisup: Run, daemon: FakeDaemon) -> None:
@@ -348,6 +453,10 @@ def test_a_terminal_streams_and_cannot_be_driven_by_the_answer(
 
     plays(daemon, scene)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert ran.out == "Hello.\n", "a block that was not complete was never shown"
+    plays(daemon, scene)
+    monkeypatch.setenv("TERM", "dumb")
     ran = clisup("run", "-b", "demo", "hi")
     assert ran.out == "a\N{REPLACEMENT CHARACTER}[2Jb\nHello.\n"
     assert "[text withdrawn by the CLI]" in ran.err
@@ -450,6 +559,18 @@ def test_what_the_cli_says_in_the_models_place_is_no_answer_and_said_once(
     assert ran.err.count("Not logged in") == 1
 
 
+def test_the_last_words_of_a_crash_are_said_once(clisup: Run, daemon: FakeDaemon) -> None:
+    crashed = {"kind": "crashed", "message": "demo exited with code 1; its last words on stderr: TypeError\nat x"}
+
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("stderr", text="TypeError")
+        end(daemon, "failed", error=crashed)
+
+    plays(daemon, scene, lambda daemon: end(daemon, "failed", error=crashed))
+    assert clisup("run", "-b", "demo", "hi").err.count("TypeError") == 1
+    assert clisup("run", "-b", "demo", "hi").err.count("TypeError") == 1
+
+
 def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: FakeDaemon) -> None:
     plays(daemon, lambda daemon: end(daemon, text="I could not.", denied=["Write", "Bash", "Write"]))
     ran = clisup("run", "-b", "demo", "hi")
@@ -536,6 +657,22 @@ class ctrl_c_at:  # reads as a word in a with statement
 
     def __exit__(self, *exc: object) -> None:
         self._patch.undo()
+
+
+def test_a_daemon_that_stays_away_leaves_the_id_and_the_way_to_the_rest(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("message", message_id="m1", blocks=[{"kind": "text", "text": "So far."}])
+        threading.Timer(0.2, daemon.stop).start()
+
+    for module in ("clisup.client.reconnect", "clisup.client.sync_requests", "clisup.cli.turn"):
+        monkeypatch.setattr(f"{module}.RECONNECT_S", 0.3, raising=False)
+    plays(daemon, scene)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert (ran.code, ran.out) == (3, "So far.\n")
+    assert ran.err.startswith(f"session {SESSION} (demo)\n")
+    assert f"clisup attach {SESSION} shows the rest once a daemon runs again" in ran.err
 
 
 def test_a_restart_in_the_middle_is_survived_and_told(

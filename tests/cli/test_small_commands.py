@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +32,7 @@ def test_sessions_are_listed_over_all_pages(clisup: Run, daemon: FakeDaemon) -> 
 
     daemon.handlers["session/list"] = pages
     rows = clisup("sessions").out.splitlines()
-    assert rows[0].split()[:3] == ["SESSION", "BACKEND", "MODEL"]
+    assert rows[0].split()[:3] == ["SESSION", "STATUS", "SINCE"]
     assert [row.split()[0] for row in rows[1:]] == ["3f2a0000", "77770000"]
     assert [json.loads(line)["session_id"] for line in clisup("sessions", "--json").out.splitlines()] == [
         SESSION,
@@ -51,6 +53,48 @@ def test_sessions_with_labels_are_asked_for(clisup: Run, daemon: FakeDaemon) -> 
 
 def test_no_sessions_are_said_so(clisup: Run, daemon: FakeDaemon) -> None:
     assert clisup("sessions", "--state", "closed").out == "No sessions.\n"
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": []}
+    assert clisup("sessions").out == "No open sessions (clisup sessions --all lists closed ones).\n"
+
+
+def numbered(daemon: FakeDaemon, number: int, **fields: Any) -> dict[str, Any]:
+    rest = {"state": "idle", "phase": None, "turn_id": None, "queue": [], "last_event": None, "next_timer": None}
+    opened = f"2026-01-{number:02d}T00:00:00Z"
+    return daemon.summary(
+        session_id=f"{number:08d}-0000-4000-8000-000000000000", created_at=opened, **{**rest, **fields}
+    )
+
+
+def test_all_sessions_are_the_open_and_the_closed_ones_newest_first(clisup: Run, daemon: FakeDaemon) -> None:
+    rows = {None: [numbered(daemon, 3), numbered(daemon, 1)], "closed": [numbered(daemon, 2, state="closed")]}
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows[params.get("state")]}
+    lines = clisup("sessions", "--all").out.splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["00000003", "idle"], ["00000002", "closed"], ["00000001", "idle"]]
+    assert clisup("sessions", "--all", "--state", "idle").code == 2
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_list_of_sessions_fits_the_terminal_with_the_title_last(
+    clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    last = {"turn_id": "t1", "outcome": "failed", "error_kind": "authentication", "ended_at": "2026-01-01T00:00:00Z"}
+    rows = [numbered(daemon, n, last_turn=last, title="Rewrite the parser " * 4, branch="main") for n in (2, 1)]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    head, *lines = clisup("sessions").out.splitlines()
+    assert max(map(len, [head, *lines])) <= columns
+    assert head.split()[:3] == ["SESSION", "STATUS", "SINCE"] and head.split()[-1] == "TITLE"
+    assert all("failed: authentication  " in line and "Rewrite the" in line for line in lines[:2])
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\033[31mfailed: authentication" in clisup("sessions").out
+
+
+def test_chosen_columns_of_sessions_are_those_of_status(clisup: Run, daemon: FakeDaemon) -> None:
+    assert clisup("sessions", "-o", "id,state").out == f"ID{'':36}STATE\n{SESSION}  running\n"
+    assert clisup("sessions", "-o", "nope").code == clisup("sessions", "-o", "id", "--json").code == 2
 
 
 @pytest.mark.parametrize(
@@ -67,7 +111,86 @@ def test_interrupt_waits_for_the_end_and_says_it(
 
 def test_close_says_what_it_closed(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/close"] = lambda peer, params: {"ok": True}
-    assert clisup("close", "3f2a").out == f"session {SESSION}: closed\n"
+    assert clisup("close", "3f2a", SESSION).out == f"session {SESSION}: closed\n"
+    assert daemon.calls("session/close") == [{"session_id": SESSION}]
+
+
+def closable(daemon: FakeDaemon, *rows: dict[str, Any], refused: str = "") -> None:
+    def close(peer: Peer, params: dict[str, Any]) -> Any:
+        if params["session_id"] == refused:
+            raise UsageError("cannot close it, because the disk is full", kind="storage_failed")
+        return {"ok": True}
+
+    daemon.handlers |= {
+        "session/list": lambda peer, params: {"sessions": [] if params.get("state") else list(rows)},
+        "session/get": lambda peer, params: next(row for row in rows if row["session_id"] == params["session_id"]),
+        "session/close": close,
+    }
+
+
+def test_close_goes_on_after_one_that_fails_and_ends_with_its_exit_code(clisup: Run, daemon: FakeDaemon) -> None:
+    rows = [numbered(daemon, n) for n in (1, 2, 3)]
+    closable(daemon, *rows, refused=rows[1]["session_id"])
+    ran = clisup("close", "00000001", "dead", "00000002", "00000003")
+    assert ran.code == 4
+    assert ran.out == "".join(f"session {rows[n]['session_id']}: closed\n" for n in (0, 2))
+    assert "no session matches 'dead'" in ran.err and "the disk is full" in ran.err
+
+
+class Typed(io.StringIO):
+    """What a person types on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_close_all_asks_on_a_terminal_and_needs_yes_elsewhere(clisup: Run, daemon: FakeDaemon) -> None:
+    rows = [numbered(daemon, 1), numbered(daemon, 2, turn_id="t1", state="running")]
+    closable(daemon, *rows)
+    ran = clisup("close", "--all")
+    assert (ran.code, daemon.calls("session/close")) == (2, []) and "hint: give --yes" in ran.err
+    for typed, closed in (("n\n", 0), ("y\n", 2)):
+        ran = clisup("close", "--all", stdin=Typed(typed))
+        assert ran.code == 0 and "Close 2 sessions (1 of them at work)?" in ran.err + ran.out
+        assert len(daemon.calls("session/close")) == closed
+    assert clisup("close", "--all", "--yes").code == 0
+    assert len(daemon.calls("session/close")) == 4
+
+
+def test_close_idle_closes_what_rests_for_so_long_and_nothing_that_works(clisup: Run, daemon: FakeDaemon) -> None:
+    long_ago, day = {"outcome": "completed", "error_kind": None, "ended_at": "2026-01-01T00:00:00Z"}, 86_400.0
+    rows = [
+        numbered(daemon, 1, last_turn=long_ago, age_s=900 * day), numbered(daemon, 2, last_turn=None, age_s=3 * day),
+        numbered(daemon, 3, last_turn=None, age_s=day), numbered(daemon, 4, turn_id="t1", age_s=9 * day, idle_s=8 * day),
+        numbered(daemon, 5, approvals=1, age_s=9 * day), numbered(daemon, 6, queue=[{}], age_s=9 * day),
+    ]  # fmt: skip
+    closable(daemon, *rows)
+    assert clisup("close", "--idle", "2d").code == 0
+    assert [int(call["session_id"][:8]) for call in daemon.calls("session/close")] == [1, 2]
+    assert clisup("close", "--idle", "9000d").out == "No open session is idle for so long.\n"
+    assert "is no age" in clisup("close", "--idle", "long").err
+
+
+def test_a_session_that_has_begun_a_turn_meanwhile_is_not_closed_as_idle(clisup: Run, daemon: FakeDaemon) -> None:
+    row = numbered(daemon, 1, last_turn=None, age_s=900_000.0)
+    closable(daemon, row)
+    daemon.handlers["session/get"] = lambda peer, params: row | {"turn_id": "t2"}
+    ran = clisup("close", "--idle", "2d")
+    assert (ran.code, daemon.calls("session/close")) == (0, [])
+
+
+@pytest.mark.parametrize("args", [(), ("--all", "3f2a"), ("--all", "--idle", "2d"), ("--idle", "2d", "3f2a")])
+def test_close_takes_sessions_or_one_of_all_and_idle(clisup: Run, daemon: FakeDaemon, args: tuple[str, ...]) -> None:
+    ran = clisup("close", *args)
+    assert (ran.code, daemon.requests) == (2, [])
+
+
+def test_a_title_is_set_and_an_empty_one_is_not(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/set_title"] = lambda peer, params: {"title": params["title"]}
+    assert clisup("set", "3f2a", "--title", "Rewrite the parser").out == "title: Rewrite the parser\n"
+    assert daemon.calls("session/set_title") == [{"session_id": SESSION, "title": "Rewrite the parser"}]
+    ran = clisup("set", "3f2a", "--title", " ")
+    assert ran.code == 2 and "cannot set an empty title" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -254,6 +377,41 @@ def test_steer_prints_the_turn_that_the_prompt_was_said_to(clisup: Run, daemon: 
     assert clisup("steer", "3f2a", "Leave the tests alone.") == (0, "t4\n", "")
     sent = {"session_id": SESSION, "prompt": "Leave the tests alone.", "when_busy": "steer"}
     assert daemon.calls("session/prompt") == [sent]
+
+
+@pytest.mark.parametrize(
+    ("events", "turn"),
+    [
+        ([("turn_completed", "t4", {"prompt_ids": ["x", "p"]})], "t4"),
+        ([("turn_completed", "t4", {"prompt_ids": ["x"]}), ("turn_started", "t5", {"prompt_ids": ["p"]})], "t5"),
+        ([("turn_completed", "t4", {}), ("turn_started", "t5", {})], "t4"),
+        ([("turn_completed", "t4", {"prompt_ids": ["x"]}), ("prompt_accepted", "t6", {"prompt_id": "p"})], "t6"),
+    ],
+)
+def test_steer_prints_the_turn_that_took_the_prompt(
+    clisup: Run, daemon: FakeDaemon, events: list[Any], turn: str
+) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        seq = daemon.last_seq(SESSION)
+        for type_, turn_id, fields in events:
+            daemon.emit(type_, turn_id, outcome="completed", delivery="queued", run=1, **fields)
+        return {"turn_id": "t4", "seq": seq, "delivery": "steered", "prompt_id": "p"}
+
+    daemon.handlers["session/prompt"] = prompt
+    ran = clisup("steer", "3f2a", "Leave the tests alone.")
+    assert (ran.code, ran.out) == (0, f"{turn}\n")
+    assert ran.err == "sent into turn t4; waiting until the CLI takes it\n"
+    assert clisup("steer", "--no-wait", "3f2a", "Hello.") == (0, "t4\n", "")
+
+
+def test_steer_fails_where_the_cli_drops_the_prompt(clisup: Run, daemon: FakeDaemon) -> None:
+    def prompt(peer: Peer, params: dict[str, Any]) -> Any:
+        daemon.emit("notice", code="steer_dropped", message="prompt p was not taken: it was interrupted")
+        return {"turn_id": "t4", "seq": 0, "delivery": "steered", "prompt_id": "p"}
+
+    daemon.handlers["session/prompt"] = prompt
+    ran = clisup("steer", "3f2a", "Hello.")
+    assert (ran.code, ran.out) == (1, "") and "the CLI did not take the prompt" in ran.err
 
 
 def test_steer_says_where_nothing_ran(clisup: Run, daemon: FakeDaemon) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from fake_daemon import SESSION, FakeDaemon
 
-from clisup.cli.status.columns import COLUMNS, DEFAULT, short_ids
+from clisup.cli.status.columns import COLUMNS, DEFAULT, GO_FIRST, short_ids
 from clisup.cli.views.terminal import cut
 from clisup.errors import UsageError
 
@@ -37,6 +38,7 @@ SUMMARY = {
     "session_id": SESSION, "backend": "demo", "model": None, "state": "running", "phase": "tool", "turn_id": "t3",
     "native_session_id": None, "cwd": "/srv", "labels": {}, "created_at": "", "pid": 4242, "idle_s": 8.2, "age_s": 3725.0,
     "keeper_pid": 4241, "rss_bytes": 220_200_960,
+    "title": "Rewrite the parser", "branch": "main",
     "turns": 3, "queue": [{}, {}], "tokens": {"input_tokens": 12_000, "output_tokens": 345, "source": "reported"},
     "cost_usd": 0.0123, "subscribers": 0, "first_seq": 1, "next_seq": 9,
     "last_event": {"seq": 8, "type": "tool_use", "ts": "2026-01-01T00:00:00.000000Z", "age_s": 190.0},
@@ -46,6 +48,7 @@ IDLE = SUMMARY | {
     "session_id": SESSION[:8] + "-1111-4000-8000-000000000002", "state": "idle", "phase": None, "turn_id": None, "pid": None,
     "idle_s": None, "queue": [], "tokens": {}, "cost_usd": None, "next_timer": None, "rss_bytes": None, "last_event": None,
     "last_turn": {"turn_id": "t2", "outcome": "failed", "error_kind": "rate_limit", "ended_at": "2026-01-01T00:00:00Z"},
+    "title": None, "branch": None,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "schema_version": 1, "daemon": DAEMON, "backends": [CLAUDE, DEMO], "sessions": [SUMMARY, IDLE],
@@ -109,28 +112,13 @@ def cells(text: str) -> list[list[str]]:
 
 def test_every_cell_of_a_session_has_a_value(clisup: Run) -> None:
     rows = cells(clisup("status").out.split("\n\n")[2])
-    assert rows[0] == [
-        "SESSION", "BACKEND", "STATE", "OUTCOME", "PHASE", "TURN", "IDLE", "AGE", "PID", "MEM", "TOKENS", "COST", "LAST",
-    ]  # fmt: skip
+    assert rows[0] == list(DEFAULT)
     assert rows[1] == [
-        SESSION[:12], "demo", "running", "-", "tool", "t3", "8.2 s", "1 h 2 min", "4242", "210.0 MiB", "12.3k", "$0.0123",
-        "tool_use, 3 min ago",
+        SESSION[:12], "running: tool", "8s", "demo", "-", "t3 +2", "4242", "210.0 MiB", "12.3k", "$0.0123", "1h02m",
+        "tool_use, 3 min ago", "main", "/srv", "Rewrite the parser",
     ]  # fmt: skip
-    assert rows[2] == [
-        "3f2a0000-111",
-        "demo",
-        "idle",
-        "failed: rate_limit",
-        "-",
-        "-",
-        "-",
-        "1 h 2 min",
-        "-",
-        "-",
-        "-",
-        "-",
-        "-",
-    ]
+    assert rows[2][:2] == [IDLE["session_id"][:12], "failed: rate limit"]
+    assert rows[2][3:] == ["demo", "-", "-", "-", "-", "-", "-", "1h02m", "-", "-", "/srv", "-"]
 
 
 @pytest.mark.parametrize("args", [("-o", "session,next-timer,QUEUE,id"), ("-osession,next_timer,queue,id",),
@@ -153,7 +141,7 @@ def test_a_column_that_is_none_names_the_nearest_and_the_list(clisup: Run, daemo
     ran = clisup("status", "-o", "session,staet")
     assert (ran.code, ran.out) == (2, "")
     assert "there is no column 'STAET'" in ran.err
-    assert "did you mean STATE? columns are: SESSION, BACKEND, " in ran.err
+    assert "did you mean STATE? columns are: SESSION, STATUS, " in ran.err
     assert daemon.calls("daemon/status") == []
 
 
@@ -183,17 +171,19 @@ def test_a_wrong_option_is_explained(clisup: Run, args: tuple[str, ...]) -> None
     assert "--help" in ran.err
 
 
-def test_a_session_whose_last_turn_failed_is_red_and_no_cell_can_make_a_row(
+def test_a_failure_is_red_a_wish_is_yellow_and_no_cell_can_make_a_row(
     clisup: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labelled = SUMMARY | {"labels": {"job": "one\ntwo\tthree"}}
-    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": [labelled, IDLE]}
+    asking = SUMMARY | {"session_id": SESSION[:8] + "-2222-4000-8000-000000000003", "approvals": 2}
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": [labelled, IDLE, asking]}
     on_a_terminal(monkeypatch, 200)
     monkeypatch.delenv("NO_COLOR")
-    rows = clisup("status", "-o", "session,labels,outcome").out.splitlines()
-    assert len(rows) == 3
-    assert rows[1] == "3f2a0000-000  job=one two three  -"
-    assert rows[2].startswith("\033[31m3f2a0000-111") and rows[2].endswith("failed: rate_limit\033[0m")
+    rows = clisup("status", "-o", "session,labels,status,outcome").out.splitlines()
+    assert len(rows) == 4
+    assert rows[1].startswith("3f2a0000-000  job=one two three  \033[32mrunning: tool")
+    assert "\033[31mfailed: rate_limit" in rows[2] and "\033[31mfailed: rate limit" in rows[2]
+    assert "\033[33mwants you (2)" in rows[3] and "\033[31m" not in rows[3]
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
@@ -203,7 +193,9 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "gone"), [
-    (200, []), (120, ["LAST"]), (80, ["LAST", "PID", "COST", "AGE", "MEM"]),
+    (200, []), (120, ["PID", "MEM", "AGE", "LAST"]), (100, ["PID", "MEM", "AGE", "LAST", "COST"]),
+    (80, ["PID", "MEM", "AGE", "LAST", "COST", "TOKENS", "TURN", "BRANCH"]),
+    (60, [name for name in GO_FIRST[:14] if name in DEFAULT and name != "MODEL"]),
 ])  # fmt: skip
 def test_a_narrow_terminal_loses_the_least_important_columns_and_is_told(
     clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int, gone: list[str]
@@ -211,16 +203,33 @@ def test_a_narrow_terminal_loses_the_least_important_columns_and_is_told(
     on_a_terminal(monkeypatch, columns)
     page = clisup("status").out
     head = page.split("\n\n")[2].splitlines()[0].split()
-    assert [name for name in DEFAULT if name not in head] == [name for name in DEFAULT if name in gone]
-    assert (f"(no room for {', '.join(gone)}; choose with -o)" in page) == bool(gone)
+    if gone:
+        assert "MODEL" not in head, "an empty column goes first"
+    assert {"SESSION", "STATUS", "SINCE", "TITLE"} <= set(head)
+    assert [name for name in DEFAULT if name not in head and name != "MODEL"] == [n for n in DEFAULT if n in gone]
+    assert (f"({len(gone)} columns do not fit: choose with -o)" in page) == bool(gone)
 
 
-@pytest.mark.parametrize("columns", [80, 40, 20, 3])
+@pytest.mark.parametrize("columns", [200, 100, 80, 60, 40, 20, 3])
 def test_no_line_is_ever_wider_than_the_terminal(clisup: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     on_a_terminal(monkeypatch, columns)
     for args in ((), ("-o", "id,directory,labels"), ("3f2a",)):
         lines = clisup("status", *args).out.splitlines()
         assert lines and all(len(line) <= columns for line in lines)
+
+
+def test_the_page_shows_what_works_and_the_newest_and_says_how_many_more(clisup: Run, daemon: FakeDaemon) -> None:
+    def at(number: int, **fields: Any) -> dict[str, Any]:
+        opened = f"2026-01-{number:02d}T00:00:00Z"
+        return IDLE | {"session_id": f"{number:08d}-1111", "created_at": opened, "last_turn": None, **fields}
+
+    old = [at(1, turn_id="t1"), at(2, approvals=1, turn_id="t1"), at(3, last_turn=IDLE["last_turn"])]
+    daemon.handlers["daemon/status"] = lambda peer, params: STATUS | {"sessions": [*old, *map(at, range(4, 25))]}
+    _, *rows, more = clisup("status").out.split("\n\n")[2].splitlines()
+    assert [int(row[:8]) for row in rows] == [*range(24, 6, -1), 2, 1], "newest first, and none that works is left out"
+    assert more == "4 older sessions at rest are not shown, 1 of them failed: clisup sessions lists them all"
+    assert len(clisup("status", "-q").out.splitlines()) == 24
+    assert len(clisup("status", "-o", "id").out.splitlines()) == 25
 
 
 def test_a_pipe_has_no_width(clisup: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +298,20 @@ def test_one_session_is_shown_from_near(clisup: Run, daemon: FakeDaemon) -> None
     assert out.startswith(f"{SESSION} — running (tool)\n")
     assert "Labels: ticket=4711" in out
     assert "notice" in out.splitlines()[-1]
+
+
+def test_one_session_says_its_title_branch_and_the_age_of_its_outcome(clisup: Run, daemon: FakeDaemon) -> None:
+    last = {"turn_id": "t1", "outcome": "failed", "error_kind": "network", "ended_at": "2026-01-01T00:00:00Z"}
+    row = daemon.summary(
+        title="Rewrite the parser", branch="main", state="closed", phase=None, turn_id=None, last_turn=last
+    )
+    daemon.handlers["session/get"] = lambda peer, params: row | {"timers": [], "closed_by": "idle"}
+    out = clisup("status", "3f2a").out
+    assert "closed by the daemon, after a long time without a prompt\n" in out
+    assert "     Title: Rewrite the parser\n" in out and "/srv/app (branch main)\n" in out
+    assert re.search(r"Outcome: failed: network, \d+ d \d+ h ago\n", out)
+    daemon.handlers["session/get"] = lambda peer, params: daemon.summary(approvals=1) | {"timers": []}
+    assert clisup("status", "3f2a").out.splitlines()[0].endswith("running (tool); wants you")
 
 
 def test_one_session_as_json_is_session_get(clisup: Run, daemon: FakeDaemon) -> None:

@@ -25,7 +25,7 @@ WATCH: dict[str, Any] = {
     "evidence": {"processes": 4, "cpu_s": 12.34, "io_bytes": 1_572_864, "grew": True, "age_s": 20.0},
     "windows_left": 3,
     "ladder": [["INT", 3.0], ["TERM", 5.0], ["KILL", 0]],
-    "next": "after 1800 s without a sign of life the run is ended, unless its processes are at work",
+    "next": "the tool timer ends the run, unless the CLI gives a sign of life before or its processes are at work",
 }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from clisup.cli.top.model import LEAST_PAUSE_S, MOST_PAUSE_S, RATES, SORTS, Board, pause_after
-from clisup.cli.top.texts import BACK, Tail, brief, event_spans, head_lines, memory, sparkline, start_after, table
+from clisup.cli.top.texts import BACK, Tail, event_spans, head_lines, sparkline, start_after, table, title_line
+from clisup.cli.views.terminal import brief
 
 ONE, TWO, THREE = (f"{n}aaaaaaa-0000-4000-8000-000000000000" for n in "123")
 
@@ -142,6 +143,17 @@ def test_the_orders(order: str, first: str) -> None:
     assert set(SORTS) >= {order}
 
 
+def test_what_wants_a_person_comes_first_and_a_failure_before_what_rests() -> None:
+    rest = {"turn_id": None, "phase": None, "state": "idle"}
+    failed = {"outcome": "failed", "error_kind": "network", "ended_at": "2026-01-01T00:00:00Z"}
+    one = board(
+        session("rests", **rest, age_s=1.0), session("failed", **rest, age_s=900.0, last_turn=failed), session("works"),
+        session("queued", **rest, queue=[{}]), session("asks", approvals=1, age_s=9000.0),
+    )  # fmt: skip
+    order = [s["session_id"] for s in one.shown("attention", "", 100.0)]
+    assert order == ["asks", "works", "queued", "failed", "rests"]
+
+
 def test_the_filter_wants_all_words_and_knows_labels() -> None:
     one = board(session(ONE, labels={"ticket": "4711"}), session(TWO, backend="claude"))
     assert [s["session_id"] for s in one.shown("session", "ticket=47 DEMO", 100.0)] == [ONE]
@@ -149,16 +161,19 @@ def test_the_filter_wants_all_words_and_knows_labels() -> None:
     assert one.shown("session", "claude ticket", 100.0) == []
 
 
-@pytest.mark.parametrize("width", [40, 80, 130, 200])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_every_row_is_exactly_as_wide_as_the_screen_and_narrow_ones_leave_columns_out(width: int) -> None:
-    one = board(session(ONE, phase="tool", queue=[{}], next_timer={"phase": "tool", "fires_in_s": 42.0}), session(TWO))
+    timer = {"phase": "tool", "fires_in_s": 42.0}
+    one = board(session(ONE, phase="tool", queue=[{}], next_timer=timer, title="Rewrite the parser"), session(TWO))
     made = table(one, one.shown("session", "", 100.0), width, 100.0)
     assert {len(text) for text in (made.head, *(line.text for line in made.lines))} == {width}
-    assert made.head.startswith("SESSION ") and made.lines[0].text.startswith("1aaaaaaa ")
-    assert ("NEXT TIMER" in made.head) == (width >= 130)
-    assert "PHASE" in made.head and "LAST EVENT" in made.head
-    if width > 40:
-        assert "t1 +1" in made.lines[0].text
+    first = made.lines[0]
+    assert made.head.startswith("SESSION   STATUS") and first.text.startswith("1aaaaaaa  running: tool")
+    assert first.text[slice(*first.status)].strip() == "running: tool"
+    assert ("NEXT-TIMER" in made.head) == (width >= 200)
+    assert ("LAST" in made.head) == (width >= 60)
+    assert ("DIRECTORY" in made.head) == (width >= 80)
+    assert ("Rewrite the parser" if width > 40 else "Rewrite") in first.text
 
 
 def test_a_control_character_of_a_session_never_reaches_the_screen() -> None:
@@ -171,7 +186,7 @@ def test_rows_say_who_asks_who_works_who_waits_and_who_rests() -> None:
     one = board(session(ONE, approvals=1), session(TWO), session(THREE, **rest, queue=[{}], held={"for": "limit"}))
     tones = {line.session_id: (line.tone, line.text) for line in table(one, one.sessions, 120, 100.0).lines}
     assert [tone for tone, _ in tones.values()] == ["asking", "running", "waiting"]
-    assert "approval (1)" in tones[ONE][1] and " held " in tones[THREE][1]
+    assert "wants you" in tones[ONE][1] and "held: rate limit" in tones[THREE][1]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +194,7 @@ def test_rows_say_who_asks_who_works_who_waits_and_who_rests() -> None:
     [
         ("completed", None, "completed", "resting"),
         ("failed", "authentication", "failed: authentication", "failed"),
-        ("timed_out", "idle_timeout", "timed_out", "failed"),
+        ("timed_out", "idle_timeout", "timed out", "failed"),
         ("interrupted", "cancelled", "interrupted", "resting"),
     ],
 )
@@ -201,6 +216,14 @@ def test_the_next_timer_counts_down_between_two_looks() -> None:
     timer = one.next_timer(102.0)
     assert timer is not None and (timer.session_id, timer.phase, timer.in_s) == (TWO, "model", 40.0)
     assert "next timer model 40s" in text_of(head_lines(one, 200, 102.0))
+
+
+def test_a_dialog_names_the_title_of_what_a_key_acts_on() -> None:
+    assert (
+        title_line(session(ONE, title="Rewrite\x1b[2J the parser"))
+        == "\nRewrite\N{REPLACEMENT CHARACTER}[2J the parser"
+    )
+    assert title_line(session(ONE)) == title_line(None) == ""
 
 
 def text_of(lines: list[list[tuple[str, str]]]) -> str:
@@ -239,14 +262,11 @@ def test_the_sparkline_shows_the_last_values_by_the_largest_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(None, "-"), (8.9, "8s"), (99, "99s"), (180, "3m"), (7500, "2h05m"), (90000, "1d1h")]
+    ("seconds", "said"),
+    [(None, "-"), (8.9, "8s"), (99, "99s"), (180, "3m"), (7500, "2h05m"), (90000, "1d1h"), (1_000_000, "11d")],
 )
 def test_times_are_brief(seconds: float | None, said: str) -> None:
     assert brief(seconds) == said
-
-
-def test_memory_is_brief() -> None:
-    assert [memory(n) for n in (None, 800 << 10, 52 << 20, 1300 << 20)] == ["-", "800K", "52M", "1.3G"]
 
 
 def test_the_status_is_asked_for_once_a_second_and_less_often_where_that_is_dear() -> None:

@@ -137,6 +137,25 @@ def test_with_steer_the_line_goes_into_the_running_turn(daemon: Harness, attach:
     assert session.end_of(turn)["outcome"] == "completed"
 
 
+def test_the_words_that_others_steer_into_the_turn_are_shown_and_ones_own_once(
+    daemon: Harness, attach: Callable[..., Terminal]
+) -> None:
+    session = daemon.new(mode="live")
+    go = daemon.cwd / "go-steered"
+    turn = session.prompt(f"@bash until test -e {go}; do sleep 0.05; done\nFirst part.")
+    session.await_event("tool_use")
+    one = attach(session, "--steer")
+    one.until("tool: Bash")
+    session.call("prompt", prompt="@text from \x1b[2J elsewhere", when_busy="steer")
+    one.until("steered: @text from \N{REPLACEMENT CHARACTER}[2J elsewhere")
+    one.type("@text typed here\n")
+    until(lambda: len(session.events("prompt_accepted", delivery="steered")) == 2)
+    go.touch()
+    assert session.end_of(turn)["outcome"] == "completed"
+    one.until(f"-- {turn} completed")
+    assert "steered: @text typed here" not in one.text
+
+
 @pytest.mark.parametrize(("typed", "decision"), [("y\n", "allow"), ("n\n", "deny"), ("what\nd\nnot now\n", "deny")])
 def test_an_approval_is_asked_in_place(
     daemon: Harness, attach: Callable[..., Terminal], typed: str, decision: str

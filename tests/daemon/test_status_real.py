@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_without_a_daemon_the_files_tell_of_turns_that_go_on_and_of_those_that_w
     )
     near = run(daemon, "status", goes_on.id[:8])
     assert near.returncode == 3 and f"its keeper (pid {keeper}) goes on" in near.stdout
-    assert run(daemon, "status", "-q").stdout.splitlines() == sorted([ended.id, goes_on.id, cut.id])
+    assert run(daemon, "status", "-q").stdout.splitlines() == [cut.id, goes_on.id, ended.id]
     daemon.start()
     (tmp_path / "go").touch()
     assert goes_on.end_of("t2")["outcome"] == "completed"
@@ -128,15 +129,18 @@ def test_each_list_says_how_the_last_turn_ended_with_a_daemon_and_without(serve:
     daemon.call("session/interrupt", session_id=cut.id)
     cut.end_of("t1")
     wanted = {fresh: "-", good: "completed", bad: "failed: authentication", slow: "timed_out", cut: "interrupted"}
+    shown = {**wanted, fresh: "idle", slow: "timed out"}
     kinds = {fresh: None, good: None, bad: "authentication", slow: "idle_timeout", cut: "cancelled"}
     for code in (0, 3):
         rows = run(daemon, "status", "-o", "id,outcome").stdout.splitlines()[1:]
         assert dict(row.split(maxsplit=1) for row in rows) == {s.id: word for s, word in wanted.items()}
         listed = run(daemon, "sessions")
         assert listed.returncode == code
+        page = run(daemon, "status").stdout
         for session, word in wanted.items():
-            assert any(line.startswith(session.id[:8]) and f"  {word}  " in line for line in listed.stdout.splitlines())
-            assert f"Outcome: {word}\n" in run(daemon, "status", session.id).stdout
+            for lines in (listed.stdout.splitlines(), page.splitlines()):
+                assert any(line.startswith(f"{session.id[:8]}  {shown[session]}  ") for line in lines)
+            assert f"Outcome: {word}" in run(daemon, "status", session.id).stdout
         for row in map(json.loads, run(daemon, "sessions", "--json").stdout.splitlines()):
             last = row["last_turn"] or {"error_kind": None}
             assert last["error_kind"] == next(kind for s, kind in kinds.items() if s.id == row["session_id"])
@@ -369,3 +373,43 @@ def test_waiting_outlives_the_daemon_and_a_stop_tells_what_it_waits_for(
     out, errors = waiting.communicate(timeout=60)
     assert waiting.returncode == 0, errors
     assert [line.split()[1:3] for line in out.splitlines()] == [["t1", "completed,"], ["t2", "completed,"]]
+
+
+def test_a_title_is_set_shown_in_every_list_and_sessions_are_closed_by_names_and_all_at_once(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve()
+    first, second, third = (daemon.new() for _ in range(3))
+    first.ask("Say hello.")
+    third.prompt(f"@wait-file {tmp_path}/go")
+    until(lambda: third.get()["phase"] == "model")
+    assert run(daemon, "set", first.id[:8], "--title", "Rewrite the parser").stdout == "title: Rewrite the parser\n"
+    for args in (("status",), ("sessions",), ("sessions", "--all", "-o", "id,title"), ("status", first.id)):
+        assert "Rewrite the parser" in run(daemon, *args).stdout
+    done = run(daemon, "close", first.id, "dead", second.id)
+    assert (done.returncode, len(done.stdout.splitlines())) == (4, 2) and "no session matches 'dead'" in done.stderr
+    assert run(daemon, "close", "--idle", "0").stdout == "No open session is idle for so long.\n"
+    assert run(daemon, "close", "--all").returncode == 2
+    assert run(daemon, "close", "--all", "--yes").stdout == f"session {third.id}: closed\n"
+    ended = {
+        row["session_id"]: row
+        for row in map(json.loads, run(daemon, "sessions", "--all", "--json").stdout.splitlines())
+    }
+    assert [ended[s.id]["state"] for s in (first, second, third)] == ["closed"] * 3
+    assert "closed by a client" in run(daemon, "status", first.id).stdout
+    assert [line.split("  ")[1] for line in run(daemon, "sessions", "--all").stdout.splitlines()[1:]] == [
+        "closed: interrupted", "closed", "closed: completed",
+    ]  # fmt: skip
+
+
+def test_a_steered_prompt_is_in_the_logs_in_its_own_words(serve: Callable[..., Harness], tmp_path: Path) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    session.prompt(f"Begin.\n@bash sleep 0.2\n@wait-file {tmp_path}/go")
+    session.await_event("tool_use")
+    daemon.call("session/prompt", session_id=session.id, prompt="Leave the tests alone.", when_busy="steer")
+    (tmp_path / "go").touch()
+    session.end_of("t1")
+    lines = run(daemon, "logs", "--no-deltas", session.id).stdout.splitlines()
+    (steered,) = [line for line in lines if "Leave the tests alone." in line and "prompt_accepted" in line]
+    assert re.search(r"  steered.*: Leave the tests alone\.$", steered)

@@ -86,7 +86,10 @@ def test_why_a_turn_is_still_alive_can_be_asked(serve: Callable[..., Harness]) -
     session.prompt("a word\n@stall")
     session.await_event("content_delta")
     watch = session.get()["watch"]
-    assert watch["phase"] == "model" and watch["next"].startswith("after 50 s without a sign of life in phase model")
+    assert (
+        watch["phase"] == "model"
+        and watch["next"] == "the model timer ends the run, unless the CLI gives a sign of life before"
+    )
     assert [timer["phase"] for timer in watch["timers"]] == ["model", "turn"]
     assert [step[0] for step in watch["ladder"]] == ["INT", "TERM", "KILL"]
     session.call("interrupt", mode="kill")

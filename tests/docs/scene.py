@@ -7,6 +7,7 @@ there is none yet, one with three turns is made.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -33,6 +34,9 @@ ENDLESS_S = 3
 UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 SHORT_ID = re.compile(r"(?<![\w./:-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{4}(?![\w:.-])")
 APPROVAL_ID = re.compile(r"\b([0-9a-f]{8}/)?\d+:\d+\b")
+ANSWERED = re.compile(r"(?<=approvals answer )\S+")
+NUMBERED = re.compile(r"(?<=approvals allow )\d+(?=\s|$)|(?<=approvals deny )\d+(?=\s|$)")
+QUESTIONS = [{"question": word, "options": [{"label": "A"}, {"label": "B"}]} for word in ("Which?", "Where?")]
 CONFIG = "".join(f'[backends.{name}]\nkind = "demo"\n\n' for name in ALIASES)
 
 
@@ -166,8 +170,20 @@ class Scene:
             found = client.open_approvals()[0]
         return f"{found.session_id[:8]}/{found.approval_id}"
 
+    def questions(self) -> str:
+        """`SESSION/ID` of two questions that wait for their answers."""
+        with self.client() as client:
+            session = client.open("claude", str(self.work), mode="live")
+            session.prompt(f"@ask AskUserQuestion {json.dumps({'questions': QUESTIONS})}\nDone.", wait=False)
+            until(session.open_approvals, "nothing asks")
+            return f"{session.id[:8]}/{session.open_approvals()[0].approval_id}"
+
     def real(self, line: str) -> str:
         """The line with the ids of this daemon in place of the page's."""
+        if ANSWERED.search(line):
+            return ANSWERED.sub(self.questions(), line)
+        if NUMBERED.search(line):
+            return NUMBERED.sub(self.approval(), line)
         if APPROVAL_ID.search(line) and "approvals" in line:
             return APPROVAL_ID.sub(self.approval(), line)
         for pattern in (UUID, SHORT_ID):

@@ -23,22 +23,29 @@ class Scene:
         self.go = self.daemon.root / "go"
 
     def play(self) -> None:
+        (self.daemon.cwd / ".git").mkdir()
+        (self.daemon.cwd / ".git" / "HEAD").write_text("ref: refs/heads/parser\n")
+        self.open("failing", "@error authentication", title="Nightly dependency update")
         self.open("resting", "How many tests does this project have?")
-        self.open("writing", f"@stream 600 64 0.05\n@wait-file {self.go}")
-        self.open("compiling", "I build it first.\n@bash sleep 600")
-        self.open("thinking", f"@sleep 0.2\n@wait-file {self.go}")
+        self.open("writing", f"@stream 600 64 0.05\n@wait-file {self.go}", title="Write the release notes")
+        self.open("compiling", "I build it first.\n@bash sleep 600", title="Fix the build on ARM")
+        self.open("thinking", f"@sleep 0.2\n@wait-file {self.go}", title="Why is the login slow?")
         self.open(
             "publishing",
             f"The branch is rebased; I publish it.\n{ASKS}\nPublished.",
+            title="Rebase the parser branch and publish it",
             mode="live",
             permission_mode="default",
         )
         queued = self.open(
-            "reviewing", f'@tool Read {{"file_path": "src/app.py"}}\nLooks good so far.\n@wait-file {self.go}'
+            "reviewing",
+            f'@tool Read {{"file_path": "src/app.py"}}\nLooks good so far.\n@wait-file {self.go}',
+            title="Review the parser",
         )
         self.prompt(queued, "And now the tests, please.")
         until(lambda: self.daemon.call("approval/list")["approvals"], "nobody asks")
         until(lambda: self.status()["totals"]["turns"]["completed"] >= 1, "nothing is done")
+        until(lambda: self.status()["totals"]["turns"]["failed"] >= 1, "nothing has failed")
 
     def open(self, job: str, prompt: str, **params: Any) -> str:
         """A session that runs `prompt`: its id."""

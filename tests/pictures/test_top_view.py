@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import socket
@@ -67,7 +68,7 @@ def followed(top: Top) -> str:
 
 async def ask_in(scene: Scene, pilot: Pilot[Any]) -> str:
     session_id = scene.open("asking", f"{ASKS}\nAfter it.", mode="live", permission_mode="default")
-    await see(pilot, "git push --force-with-lease origin main", "approval needed")
+    await see(pilot, "git push --force-with-lease origin main", f"{session_id[:8]} wants you")
     await until(pilot, lambda: time.monotonic() - pilot.app._pinned_at > 1, "it may be answered")
     return session_id
 
@@ -82,11 +83,11 @@ def test_a_turn_is_seen_running_and_ending_on_a_screen_of_any_size(scene: Scene,
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         await see(pilot, "No sessions", "● ready", "turns 0/")
         session_id = scene.open("seen", f"@stream 5 14 0.01\n@wait-file {scene.go}")
-        await see(pilot, session_id[:8], "t1", "turns 1/", "events/s", "next timer model")
+        await see(pilot, session_id[:8], "running: model", "turns 1/", "events/s", "next timer model")
         lines = screen(top).split("\n")
         assert len(lines) == size[1] and all(len(line) == size[0] for line in lines)
         scene.go.touch()
-        await see(pilot, "turn_completed", "idle", "done 1")
+        await see(pilot, "turn_completed", "completed", "done 1")
 
     play(scene, look, size)
 
@@ -97,7 +98,7 @@ def test_a_follows_an_approval_is_allowed_by_one_key(scene: Scene) -> None:
         assert scene.status()["sessions"][0]["phase"] == "approval"
         await pilot.press("a")
         await until(pilot, lambda: ended(scene, session_id) == ["completed"], "it was allowed")
-        await until(pilot, lambda: "approval needed" not in screen(top), "the question goes")
+        await until(pilot, lambda: "wants you" not in screen(top), "the question goes")
         resolved = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
         assert [(e["decision"], e["actor"]["client"]) for e in resolved] == [("allow", "clisup-top")]
 
@@ -153,6 +154,55 @@ def test_what_is_not_all_to_be_seen_is_shown_whole_before_it_is_allowed(scene: S
     play(scene, look)
 
 
+QUESTIONS = [
+    {"question": "Which database?", "header": "Store", "options": [{"label": "sqlite"}, {"label": "postgres"}]},
+    {"question": "Which checks?", "multiSelect": True, "options": [{"label": "lint"}, {"label": "types"}, {"label": "tests"}]},
+]  # fmt: skip
+
+
+def test_a_question_of_the_cli_is_answered_by_numbers_and_words_in_a_form(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        prompt = f"@ask AskUserQuestion {json.dumps({'questions': QUESTIONS})}"
+        session_id = scene.open("choosing", prompt, mode="live", permission_mode="default")
+        await see(pilot, "Which database?", "1) sqlite", "a answer   d deny")
+        await until(pilot, lambda: time.monotonic() - top._pinned_at > 1, "it may be answered")
+        await pilot.press("a")
+        await see(pilot, "question 1 of 2 (Store):", "answer (1-2, or your own words")
+        await pilot.press("9", "enter")
+        await see(pilot, "there is no choice 9")
+        assert "Which database?" in screen(top), "the question stays"
+        await pilot.press("2", "enter")
+        await see(pilot, "Which checks?", "3) tests")
+        await pilot.press(*"1,3", "enter")
+        await until(pilot, lambda: ended(scene, session_id) == ["completed"], "it was answered")
+        (resolved,) = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
+        assert (resolved["decision"], resolved["actor"]["client"]) == ("allow", "clisup-top")
+
+    play(scene, look)
+
+
+def test_a_plan_is_read_whole_and_sent_back_with_words(scene: Scene) -> None:
+    plan = "# Rewrite\n" + "\n".join(f"{n}. step" for n in range(60)) + "\nThe end."
+
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        prompt = f"@ask ExitPlanMode {json.dumps({'plan': plan})}"
+        session_id = scene.open("planning", prompt, mode="live", permission_mode="default")
+        await see(pilot, "plan:", "# Rewrite")
+        await until(pilot, lambda: time.monotonic() - top._pinned_at > 1, "it may be answered")
+        await pilot.press("a")
+        await see(pilot, "approve the plan?")
+        await pilot.press(*["pagedown"] * 6)
+        await see(pilot, "The end.")
+        await pilot.press("d", "enter")
+        await see(pilot, "message to the model")
+        await pilot.press(*"smaller", "enter")
+        await until(pilot, lambda: ended(scene, session_id), "it was sent back")
+        (resolved,) = [e for e in events(scene, session_id) if e["type"] == "approval_resolved"]
+        assert (resolved["decision"], resolved["message"]) == ("deny", "smaller")
+
+    play(scene, look)
+
+
 def test_a_turn_is_interrupted_by_key_after_a_question(scene: Scene) -> None:
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         session_id = scene.open("hanging", "I begin.\n@stall")
@@ -165,7 +215,7 @@ def test_a_turn_is_interrupted_by_key_after_a_question(scene: Scene) -> None:
         await see(pilot, "End t1")
         await pilot.press("y")
         await until(pilot, lambda: ended(scene, session_id) == ["interrupted"], "it ends")
-        await see(pilot, "idle")  # the view has heard of it, too
+        await see(pilot, "turns 0/", "interrupted")  # the view has heard of it, too
         await pilot.press("i")
         await see(pilot, "no turn runs in this session")
 
@@ -190,7 +240,7 @@ def test_the_followed_lines_are_a_ring_and_none_is_shown_twice(scene: Scene) -> 
     async def look(top: Top, pilot: Pilot[Any]) -> None:
         session_id = scene.open("flood", "\n".join(f"@tool Read {{}} => line {n}" for n in range(600)))
         await until(pilot, lambda: ended_by_get(scene, session_id), "it is done")
-        await see(pilot, "idle")
+        await see(pilot, "completed")
         await pilot.press("f")
         await until(pilot, lambda: "turn_completed" in followed(top), "the end of it")
         text = followed(top)
@@ -277,6 +327,26 @@ def test_a_thousand_rows_are_drawn_as_far_as_they_are_seen(scene: Scene) -> None
         await until(pilot, lambda: top.rows.table.lines[0].session_id[:8] in screen(top), "the first is seen")
 
     play(scene, look, (80, 24))
+
+
+def test_with_forty_sessions_on_24_lines_no_key_acts_on_a_session_that_is_not_seen(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        for _ in range(39):
+            scene.daemon.call("session/new", backend="demo", cwd="/")
+        last = scene.open("hanging", "@stall")
+        await see(pilot, "turns 1/")
+        await until(pilot, lambda: len(top.rows.table.lines) == 40, "all are there")
+        for key in ("end", "up", "pageup", "home", "pagedown", "pagedown", "down", "end"):
+            await pilot.press(key)
+            await until(pilot, lambda: chosen_is_seen(top), key)
+        assert top.rows.selected == last
+        await pilot.press("i")
+        title = (top.board.session(last) or {}).get("title") or "demo"
+        await see(pilot, f"End t1 of {last[:8]} (demo)?", title)
+        await pilot.press("y")
+        await until(pilot, lambda: ended(scene, last) == ["interrupted"], "it ends")
+
+    play(scene, look, (80, 24), sort="age")
 
 
 def chosen_is_seen(top: Top) -> bool:

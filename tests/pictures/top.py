@@ -29,16 +29,20 @@ async def picture(scene: Scene, size: tuple[int, int]) -> str:
         return top.export_screenshot(title="clisup top")
 
 
+def cleaned(drawn: str) -> str:
+    """The picture with the reader's fonts: a picture in the tree loads nothing from anywhere."""
+    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace("Fira Code", FONT)
+    return re.sub(r"[ \t]+$", "", drawn, flags=re.MULTILINE)
+
+
 def main() -> int:
-    """Its fonts are those of the reader: a picture in the tree loads nothing from anywhere."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     columns, lines = map(int, sys.argv[2].split("x")) if len(sys.argv) > 2 else SIZE
     scene = Scene()
     try:
         scene.play()
         drawn = asyncio.run(picture(scene, (columns, lines)))
-        drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace("Fira Code", FONT)
-        target.write_text(re.sub(r"[ \t]+$", "", drawn, flags=re.MULTILINE))
+        target.write_text(cleaned(drawn))
     finally:
         scene.close()
     print(target)

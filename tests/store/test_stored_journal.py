@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clisup.config.session_spec import SessionSpec
 from clisup.errors import UsageError
 from clisup.model.journal import encode_snapshot
-from clisup.store.journal_reader import JournalGap, JournalReader
+from clisup.store.journal_reader import JournalGap, JournalReader, Segments
 from clisup.store.journal_store import JournalStore
-from clisup.store.offline import TAIL, StoredJournal
+from clisup.store.offline import TAIL, StoredJournal, last_events, read_session_or_raise
+from clisup.store.session_dir import SessionDir
 from tests.journals import line, seqs_of
+
+SPEC = SessionSpec(
+    session_id="3f2a0000-0000-4000-8000-000000000001", backend="demo", cwd="/", created_at="t", digest="d"
+)
 
 
 def segment(path: Path, first: int, *lines: bytes) -> None:
@@ -95,3 +101,18 @@ def test_a_journal_of_a_newer_clisup_is_not_read(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b'"v":3,', b'"v":99,', 1))
     with pytest.raises(UsageError, match="a newer clisup wrote it"):
         StoredJournal(str(tmp_path))
+
+
+def test_the_newest_events_of_a_session_take_one_look_at_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = SessionDir(str(tmp_path), SPEC.session_id)
+    directory.create(SPEC, {}, None, None)
+    for first in (1, 4):
+        segment(Path(directory.journal), first, *[line(seq) for seq in range(first, first + 3)])
+    looks: list[str] = []
+    listed = Segments.listed
+    monkeypatch.setattr(Segments, "listed", staticmethod(lambda path: looks.append(path) or listed(path)))
+    found = read_session_or_raise(str(tmp_path), SPEC.session_id)
+    assert [event["seq"] for event in last_events(str(tmp_path), found)] == [1, 2, 3, 4, 5, 6]
+    assert looks == [directory.journal]

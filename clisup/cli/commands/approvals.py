@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import click
 
+from clisup.cli.approval_finder import FoundApproval, find_approval
+from clisup.cli.approval_numbers import ApprovalNumbers
+from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.options import CommandGroup, complete_session, json_option, utf8
-from clisup.cli.status.columns import short_ids
-from clisup.cli.views.events import Event, question_lines, tool_words, visible, words
-from clisup.cli.views.terminal import Ink, clip, print_table
+from clisup.cli.views.answer import blob_reader
+from clisup.cli.views.approval_table import approval_rows, print_approvals, short_id
+from clisup.cli.views.events import Event, visible, words
+from clisup.cli.views.form import Dialog, Form, FormError, answer_of, approval_words, form_of, with_whole_input
+from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.options import given
+from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import UsageError
 
 __all__ = ["approvals"]
 
-_HEAD = ["ID", "TURN", "SINCE", "TOOL"]
-_NAMED = re.compile(r"[1-9][0-9]{0,15}:.")
 _NAME = "clisup-approvals"
 _TYPES = ["approval_requested", "approval_resolved"]
+_SESSIONS_LOOKED_UP = 100
+"""Sessions of a list whose title, directory and backend are asked for."""
 
 
 @click.group("approvals", cls=CommandGroup, invoke_without_command=True)
@@ -37,15 +45,17 @@ _TYPES = ["approval_requested", "approval_resolved"]
 @click.option("--watch", is_flag=True, help="Follow new approvals and answers, until Ctrl-C.")
 @click.pass_context
 def approvals(context: click.Context, session: str | None, as_json: bool, watch: bool) -> int:
-    """List pending approvals. `allow` and `deny` answer them.
+    """List pending approvals, and answer them.
 
-    The first answer wins. The list shows the ID of each approval; the first characters are enough if they are unique.
+    The first answer wins. APPROVAL is the number in the list, the ID, the first characters of it, or a session with one
+    pending approval. A number stays with its approval for a day, so it never names another one.
 
     \b
     Example:
       clisup approvals
-      clisup approvals allow 3f2a9c1e/1:0
-      clisup approvals deny 1:0 --message "Use git restore instead."
+      clisup approvals allow 3
+      clisup approvals answer 4 2 "Use port 8080."
+      clisup approvals deny 3f2a9c1e/1:0 --message "Use git restore instead."
       clisup approvals --watch --json | jq -c '[.type, .tool_name, .input.command]'
     """
     if context.invoked_subcommand is not None:
@@ -56,7 +66,7 @@ def approvals(context: click.Context, session: str | None, as_json: bool, watch:
         if watch:
             _watch(client, session_id, as_json)
         else:
-            _print(_list(client, session_id), as_json)
+            _print(client, _list(client, session_id), as_json)
     return 0
 
 
@@ -64,120 +74,185 @@ def _list(client: Client, session_id: str | None) -> list[Event]:
     return list(client.call("approval/list", **given({"session_id": session_id}))["approvals"])
 
 
-def _print(found: list[Event], as_json: bool) -> None:
+def _print(client: Client, found: list[Event], as_json: bool) -> None:
     if as_json:
         for approval in found:
             print(json.dumps(approval, ensure_ascii=False))
-        return
-    if not found:
+    elif found:
+        numbers = ApprovalNumbers(client.path).of(found)
+        ages = _ages(client, found)
+        found = [with_whole_input(approval, _fetcher(client, approval)) for approval in found]
+        print_approvals(approval_rows(found, numbers, _sessions(client, found), ages))
+    else:
         print("No pending approvals.")
-        return
-    short = short_ids([approval["session_id"] for approval in found])
-    rows = [
-        [
-            f"{short[a['session_id']]}/{a['approval_id']}",
-            a["turn_id"],
-            a["requested_at"][:19] + "Z",
-            clip(_what(a), 100),
-        ]
-        for a in found
-    ]
-    print_table(_HEAD, [[visible(cell) for cell in row] for row in rows])
 
 
-def _what(approval: Event) -> str:
-    return tool_words({**approval, "name": approval["tool_name"]})
+def _ages(client: Client, found: list[Event]) -> list[float]:
+    """Return the seconds since each request, by the daemon's clock."""
+    now = datetime.fromisoformat(client.call("ping")["time"])
+    return [max(0.0, (now - datetime.fromisoformat(a["requested_at"])).total_seconds()) for a in found]
+
+
+def _sessions(client: Client, found: list[Event]) -> dict[str, JsonObject]:
+    """Return the rows of the sessions that ask. A session that was deleted meanwhile has none."""
+    rows = {}
+    for session_id in list(dict.fromkeys(approval["session_id"] for approval in found))[:_SESSIONS_LOOKED_UP]:
+        with suppress(UsageError):
+            rows[session_id] = dict(client.call("session/get", session_id=session_id))
+    return rows
+
+
+def _fetcher(client: Client, approval: Event) -> Callable[[str], bytes]:
+    return blob_reader(client.path, approval["session_id"], _NAME)
 
 
 def _watch(client: Client, session_id: str | None, as_json: bool) -> None:
     """Print pending approvals, then new requests and answers, across restarts of the daemon."""
-    ink = Ink()
+    ink, numbers = Ink(), ApprovalNumbers(client.path)
     with client.follow(session_id or "*", None, types=_TYPES) as events:
         opened = _list(client, session_id)
         seen = {(approval["session_id"], approval["seq"]) for approval in opened}
         for approval in opened:
-            _show({**approval, "type": "approval_requested"}, as_json, ink)
+            _show(client, {**approval, "type": "approval_requested"}, as_json, ink, numbers)
         for event in events:
             if event["type"] in _TYPES and (event["session_id"], event["seq"]) not in seen:
-                _show(event, as_json, ink)
+                _show(client, event, as_json, ink, numbers)
 
 
-def _show(event: Event, as_json: bool, ink: Ink) -> None:
+def _show(client: Client, event: Event, as_json: bool, ink: Ink, numbers: ApprovalNumbers) -> None:
     if as_json:
         print(json.dumps(event, ensure_ascii=False), flush=True)
         return
-    name = f"{event['session_id'][:8]}/{event['approval_id']}"
+    name = short_id(event)
     if event["type"] == "approval_requested":
-        lines = question_lines(event)
-        print("\n".join([f"{ink('bold', visible(name))}  {lines[0]}", *lines[1:]]), flush=True)
+        number = numbers.of([event]).get((event["session_id"], event["approval_id"]))
+        lines = form_of(with_whole_input(event, _fetcher(client, event))).head()
+        name = f"{number}  {name}" if number else name
+        print("\n".join([f"{ink('bold', name)}  {ink('yellow', lines[0])}", *lines[1:]]), flush=True)
     else:
-        print(f"{visible(name)}  {words(event)}", flush=True)
+        print(f"{name}  {words(event)}", flush=True)
+
+
+# -- answers ------------------------------------------------------------------------------------------------------------
+
+_session_option = click.option(
+    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
+)
 
 
 @approvals.command("allow")
 @click.argument("approval")
-@click.option(
-    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
-)
+@_session_option
 @click.option("--remember", is_flag=True, help="Ask the CLI to allow similar calls from now on, if it can.")
 def allow(approval: str, session: str | None, remember: bool) -> int:
-    """Allow the tool call of APPROVAL.
+    """Allow the tool call, or approve the plan, of APPROVAL.
+
+    Questions need answers: clisup approvals answer.
 
     \b
     Example:
-      clisup approvals allow 3f2a9c1e/1:0
+      clisup approvals allow 3
     """
-    return _respond(approval, session, decision="allow", remember=remember)
+    with Client.connect(name=_NAME) as client:
+        found = _find(client, approval, session)
+        if found.event is not None:
+            form = _form(client, found.event)
+            if form.kind == "questions":
+                raise usage(
+                    f"approval {approval!r} asks questions, so it needs answers",
+                    hint=f"clisup approvals answer {approval}",
+                )
+        _respond(client, found, decision="allow", remember=remember)
+    return 0
 
 
 @approvals.command("deny")
 @click.argument("approval")
-@click.option(
-    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
-)
+@_session_option
 @click.option("--message", callback=utf8("send the message", "convert it first: iconv -t UTF-8"),
               help="A message to the model; only claude passes it on.")  # fmt: skip
 @click.option("--remember", is_flag=True, help="Ask the CLI to deny similar calls from now on, if it can.")
 def deny(approval: str, session: str | None, message: str | None, remember: bool) -> int:
-    """Deny the tool call of APPROVAL; the turn goes on without it.
+    """Deny the tool call of APPROVAL, or refuse its plan or questions; the turn goes on.
 
     \b
     Example:
-      clisup approvals deny 3f2a9c1e/1:0 --message "Not in this directory."
+      clisup approvals deny 3 --message "Not in this directory."
     """
-    return _respond(approval, session, decision="deny", remember=remember, **given({"message": message}))
-
-
-def _respond(approval: str, session: str | None, **params: Any) -> int:
     with Client.connect(name=_NAME) as client:
-        session_id = find_session(client, session) if session else None
-        found = _find(_list(client, session_id), approval)
-        if found is None:  # the daemon reports the reason
-            prefix, _, rest = approval.rpartition("/")
-            if not _NAMED.match(rest):
-                reason = f"cannot find approval {approval!r}, because approvals are named 1:0 or 3f2a9c1e/1:0"
-                raise UsageError(reason, kind="usage", hint="list them: clisup approvals")
-            session_id = session_id or (find_session(client, prefix) if prefix else None)
-            known = given({"session_id": session_id, "approval_id": rest if prefix else approval})
-            client.call("approval/respond", **known, **params)
-        else:
-            client.call("approval/respond", approval_id=found["approval_id"], session_id=found["session_id"], **params)
-            print(f"{params['decision']}: {clip(_what(found))}")
+        found = _find(client, approval, session)
+        _respond(client, found, decision="deny", remember=remember, **given({"message": message}))
     return 0
 
 
-def _find(pending: list[Event], wanted: str) -> Event | None:
-    """Return the approval `1:0`, or `3f2a/1:0` with the beginning of its session's id. Raises `UsageError(usage)`."""
-    prefix, _, rest = wanted.rpartition("/") if ":" not in wanted.partition("/")[0] else ("", "", wanted)
-    of_session = [a for a in pending if a["session_id"].startswith(prefix.lower())]
-    found = [a for a in of_session if a["approval_id"] == rest] or [
-        a for a in of_session if a["approval_id"].startswith(rest) and len(rest) > len("1:")
-    ]
-    if len(found) > 1:
-        names = ", ".join(f"{a['session_id'][:8]}/{a['approval_id']}" for a in found[:5])
-        raise UsageError(
-            f"approval {wanted!r} is ambiguous, because {len(found)} ids match",
-            kind="usage",
-            hint=f"give one of: {names}",
+@approvals.command("answer")
+@click.argument("approval")
+@click.argument("answers", nargs=-1, metavar="[ANSWER]...", callback=utf8("send the answer"))
+@_session_option
+def answer(approval: str, answers: tuple[str, ...], session: str | None) -> int:
+    """Answer the questions of APPROVAL, one ANSWER each, in their order.
+
+    ANSWER is the number of a choice, several numbers as 1,3, a label, or other words. `=` before it means these very
+    words: =8080. A plan or a tool call takes yes or no. Without ANSWER, this terminal asks.
+
+    \b
+    Example:
+      clisup approvals answer 4
+      clisup approvals answer 4 2 1,3 "As you like."
+    """
+    with Client.connect(name=_NAME) as client:
+        found = _find(client, approval, session)
+        if found.event is None:
+            raise UsageError(
+                f"approval {approval!r} is not pending", kind="approval_not_found", hint="list them: clisup approvals"
+            )
+        form = _form(client, found.event)
+        params = _given(form, approval, answers) if answers else _asked(form, approval)
+        _respond(client, found, **params)
+    return 0
+
+
+def _find(client: Client, approval: str, session: str | None) -> FoundApproval:
+    session_id = find_session(client, session) if session else None
+    found = find_approval(
+        _list(client, session_id), approval, ApprovalNumbers(client.path), lambda prefix: find_session(client, prefix)
+    )
+    return found if found.session_id else found._replace(session_id=session_id)
+
+
+def _form(client: Client, event: Event) -> Form:
+    return form_of(with_whole_input(event, _fetcher(client, event)))
+
+
+def _given(form: Form, approval: str, answers: tuple[str, ...]) -> JsonObject:
+    try:
+        return answer_of(form, answers)
+    except FormError as error:
+        raise usage(
+            f"cannot answer approval {approval!r}: {error}", hint=f"clisup approvals answer {approval}"
+        ) from None
+
+
+def _asked(form: Form, approval: str) -> JsonObject:
+    """Ask on this terminal. Raises `UsageError` without one, or if no answer comes."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise usage(
+            f"cannot ask for the answer to approval {approval!r}, because stdin or stdout is not a terminal",
+            hint=f"give it: clisup approvals answer {approval} ANSWER",
         )
-    return found[0] if found else None
+    dialog = Dialog(form)
+    while True:
+        print(plain("\n".join([*dialog.lines, dialog.prompt])), end="", flush=True)
+        if not (line := sys.stdin.readline()):
+            print()
+            raise usage(f"approval {approval!r} stays open, because no answer came", hint="list them: clisup approvals")
+        if (params := dialog.take(line)) is not None:
+            return params
+
+
+def _respond(client: Client, found: FoundApproval, **params: Any) -> None:
+    client.call("approval/respond", **found.ids, **params)
+    if found.event is not None:
+        print(f"{params['decision']}: {clip(visible(approval_words(found.event)))}")
+        for question, said in params.get("updated_input", {}).get("answers", {}).items():
+            print(f"  {clip(visible(question), 60)}  {clip(visible(said), 60)}")

@@ -27,6 +27,8 @@ SHORT_ID = 8
 
 # One frame of the CLI can give several events. Events of these types have a line of their own.
 _ONE_A_LINE = ("stderr", "unparsed")
+_OUTCOMES = {"completed": "green", "failed": "red", "timed_out": "red"}
+_STYLES = {"content_delta": "dim", "prompt_accepted": "bold", "approval_requested": "yellow"}
 _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 
 
@@ -195,9 +197,15 @@ class _Printer:
         return plain(native) if sys.stdout.isatty() else str(native)
 
     def _coloured(self, event: Event) -> str:
-        line = event_line(event)
-        if event["type"] == "content_delta":
-            return self._ink("dim", line)
-        if event["type"] in _ALARMING or event.get("error") or event.get("is_error"):
-            return self._ink("red", line)
-        return line
+        line, style = event_line(event), _style(event)
+        return self._ink(style, line) if style else line
+
+
+def _style(event: Event) -> str | None:
+    """Return the colour of the line: red for failures, yellow if a person is wanted."""
+    kind = event["type"]
+    if kind == "turn_completed":
+        return _OUTCOMES.get(event.get("outcome", ""))
+    if kind in _ALARMING or event.get("error") or event.get("is_error"):
+        return "red"
+    return _STYLES.get(kind)

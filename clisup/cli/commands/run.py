@@ -15,7 +15,7 @@ import click
 
 from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
-from clisup.cli.lookup import find_session
+from clisup.cli.lookup import all_sessions, find_session
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_USD,
@@ -30,11 +30,12 @@ from clisup.cli.options import (
 )
 from clisup.cli.turn import PromptedTurn
 from clisup.cli.views.answer import Screen
+from clisup.cli.views.terminal import plain
 from clisup.client.images import image_block
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, UsageError
 
 __all__ = ["run"]
 
@@ -43,6 +44,21 @@ _UNCERTAIN = ("daemon_not_running", "overloaded")
 """Kinds of errors after which the daemon may have accepted the prompt."""
 
 _RECODE = "convert it, or send it on stdin (-), where each wrong byte becomes U+FFFD"
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_S = 31_536_000.0
+"""Longest limit of a turn: a year, as the daemon has it."""
+
+
+def time_limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of a time such as `10m`."""
+    if value is None:
+        return None
+    number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
+    if number.isascii() and number.replace(".", "", 1).isdecimal() and 0 < float(number) * _UNITS[unit] <= _LONGEST_S:
+        return float(number) * _UNITS[unit]
+    raise click.BadParameter(f"{value!r} is no time: give a number with s, m, h or d, such as 90s or 10m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +75,9 @@ class NewSession:
     labels: tuple[str, ...]
     budget_usd: float | None
     budget_tokens: int | None
+    title: str | None
+    cli_tools: str | None
+    resume: str | None
 
     def given(self) -> list[str]:
         """Return the names of the fixed options that were given, sorted."""
@@ -73,11 +92,20 @@ class NewSession:
               help="The directory of a new session, on the daemon's machine (default: here).")  # fmt: skip
 @click.option("--session", metavar="SESSION", shell_complete=complete_session, callback=utf8("name the session"),
               help="Continue this session: its id, or the first characters of it.")  # fmt: skip
+@click.option("-c", "--continue", "last", is_flag=True, help="Continue the last session of this directory (or of -C).")
+@click.option("--resume", metavar="NATIVE_ID", callback=utf8("name the conversation"),
+              help="Take up a conversation that the CLI itself began, by the CLI's own id of it.")  # fmt: skip
+@click.option("--rm", "remove", is_flag=True, help="Close and delete the new session at the end.")
+@click.option("--title", metavar="TITLE", callback=utf8("set the title"), help="The title of a new session.")
+@click.option("--timeout", "timeout_s", metavar="TIME", callback=time_limit,
+              help="End the turn after this time, such as 90s, 10m or 2h.")  # fmt: skip
 @click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model of a new session.")
 @click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
               help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
 @click.option("--system-prompt-file", type=click.Path(exists=True, dir_okay=False),
               help="Text added to the CLI's own system prompt.")  # fmt: skip
+@click.option("--cli-tools", metavar="none|A,B", callback=utf8("name the tools"),
+              help="Which of the CLI's own tools a new session has: none, or these. Only claude can.")  # fmt: skip
 @click.option("--mcp-config", type=click.Path(exists=True, dir_okay=False), help="A JSON file with MCP servers.")
 @click.option("--live", is_flag=True, help="Keep the CLI's process of a new session for later prompts.")
 @click.option("--budget-usd", type=float, metavar="USD", callback=limit(MAX_USD),
@@ -94,6 +122,7 @@ class NewSession:
 @click.option("--no-wait-limit", "refuse_limited", is_flag=True,
               help="Give up (exit 75) if the account's rate limit holds new turns.")  # fmt: skip
 @no_start_option
+@click.option("--show-thinking", is_flag=True, help="Print what the model thinks on stderr, if the CLI shows it.")
 @json_option("Print every event as a JSON line, and nothing else, on stdout.")
 def run(
     prompt: str | None,
@@ -104,12 +133,19 @@ def run(
     refuse_limited: bool,
     no_start: bool,
     session: str | None,
+    last: bool,
+    remove: bool,
+    timeout_s: float | None,
+    show_thinking: bool,
     **options: Any,
 ) -> int:
     """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
 
-    The answer goes to stdout, everything else to stderr. Ctrl-C interrupts the turn, a second one kills it, a third leaves
-    without waiting. A pipe receives only text that the CLI can no longer take back.
+    Without -b, a new session has the default backend of the configuration, or the only CLI that is installed.
+
+    The answer goes to stdout, everything else to stderr. A terminal gets Markdown drawn, and a status line while the turn
+    works. A pipe gets the answer as it is, and only text that the CLI can no longer take back. Ctrl-C interrupts the turn, a
+    second one kills it, a third leaves without waiting.
 
     \b
     Exit codes: 0 done, 1 the turn failed, 69 the CLI is not logged in, 77 a tool was denied, 124 timed out, 130 interrupted;
@@ -120,7 +156,9 @@ def run(
     Example:
       clisup run -b claude "Which files does this project have?"
       git diff | clisup run -b claude -C ~/src/app --model sonnet -
-      clisup run --session 3f2a "And now in French."
+      clisup run -c "And now in French."
+      clisup run --session 3f2a --timeout 10m "And now in Greek."
+      clisup run -b claude --cli-tools none --rm "A name for a cat?"
       clisup run -b claude --image shot.png "What is wrong on this page?"
       clisup run -b claude --live "Tidy up the tests."
       clisup run -b codex --budget-usd 0.5 "Find the bug."
@@ -128,18 +166,41 @@ def run(
     """
     blocks = _with_images(_prompt_text(prompt), images)
     output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
+    new = NewSession(**options)
+    _check_options(session, last, remove, new)
     with connect("clisup-run", no_start=no_start) as client:
-        session_id = _session(client, session, NewSession(**options))
+        session_id = _last_session(client, new) if last else _session(client, session, new)
         about = client.call("session/get", session_id=session_id)
         path = client.path
     turn = PromptedTurn(path, session_id, about["backend"], blocks, Screen(), expand=expand, refuse_limited=refuse_limited,
-                json=as_json, output_schema=output_schema)  # fmt: skip
+                json=as_json, output_schema=output_schema, thinking=show_thinking, timeout_s=timeout_s, kept=not remove)  # fmt: skip
     try:
         return turn.run(about["next_seq"] - 1)
     except ClisupError as error:
-        if session is None and not turn.accepted and error.kind not in _UNCERTAIN:
+        if session is None and not last and not turn.accepted and error.kind not in _UNCERTAIN:
             _close(path, session_id)
         raise
+    finally:
+        if remove and turn.ended:
+            _delete(path, session_id)
+
+
+def _check_options(session: str | None, last: bool, remove: bool, new: NewSession) -> None:
+    """Raise `UsageError` for options that exclude each other."""
+    if last and session is not None:
+        raise usage(
+            "cannot continue two sessions, because -c and --session name one each", hint="leave one of them out"
+        )
+    if remove and (last or session is not None):
+        raise usage(
+            "cannot delete a session that is continued: --rm is for a new session",
+            hint="clisup close SESSION, then clisup delete SESSION",
+        )
+    if last and (fixed := [name for name in new.given() if name != "directory"]):
+        raise usage(
+            f"cannot set {', '.join(fixed)} with -c, because it is fixed when a session is opened",
+            hint="leave it out, or open a new session without -c",
+        )
 
 
 def _prompt_text(prompt: str | None) -> str:
@@ -226,13 +287,46 @@ def _exists(client: Client, session_id: str) -> bool:
     return True
 
 
+def _last_session(client: Client, options: NewSession) -> str:
+    """Return the open session of the directory that worked last. Raises `UsageError` if there is none."""
+    directory = _directory(options.directory)
+    places = {directory, os.path.realpath(directory)}
+    found = [
+        row
+        for row in all_sessions(client)
+        if row["cwd"] in places and row["state"] != "closed" and options.backend in (None, row["backend"])
+    ]
+    if not found:
+        of_backend = f" of {options.backend}" if options.backend else ""
+        raise UsageError(
+            f"no open session{of_backend} in {directory}",
+            kind="session_not_found",
+            hint="list all sessions: clisup sessions; open a new session without -c",
+        )
+    return str(max(found, key=_last_worked)["session_id"])
+
+
+def _last_worked(row: JsonObject) -> tuple[bool, str]:
+    ended = (row.get("last_turn") or {}).get("ended_at") or row["created_at"]
+    return bool(row.get("turn_id")), str(ended)
+
+
+def _delete(path: str, session_id: str) -> None:
+    """Close and delete the session of a turn that is over. If that fails, tell how to do it later."""
+    try:
+        with Client.connect(path, name="clisup-run") as client:
+            client.call("session/close", session_id=session_id)
+            client.call("session/delete", session_id=session_id)
+    except ClisupError as error:
+        print(f"the session stays: {plain(str(error))}; delete it: clisup delete {session_id}", file=sys.stderr)
+
+
 def _open(client: Client, options: NewSession, **fixed: str) -> str:
-    if not options.backend:
-        names = client.server.get("backends") or ["claude"]
-        raise usage("cannot open a session without a backend", hint=f"give one with -b: {', '.join(names)}")
+    names = [str(name) for name in client.server.get("backends") or ()]
     params = {
         "backend": options.backend,
         "cwd": _directory(options.directory),
+        "title": options.title,
         "mode": "live" if options.live else None,
         "model": options.model,
         "permission_mode": options.permission_mode,
@@ -240,10 +334,28 @@ def _open(client: Client, options: NewSession, **fixed: str) -> str:
         "mcp_config": _json_file(options.mcp_config, '{"mcpServers": {...}}'),
         "labels": labels_of(options.labels),
         "budget": _budget(options),
+        "cli_tools": _cli_tools(options.cli_tools),
+        "resume_native_id": options.resume,
         **fixed,
     }
-    opened = client.call("session/new", **given(params))
-    return str(opened["session_id"])
+    try:
+        return str(client.call("session/new", **given(params))["session_id"])
+    except ClisupError as error:
+        if error.kind == "backend_not_found" and (near := _nearest(options.backend, names)):
+            raise UsageError(error.message, kind=error.kind, hint=f"did you mean: -b {near}; {error.hint}") from None
+        raise
+
+
+def _nearest(name: str | None, names: list[str]) -> str:
+    import difflib  # only a wrong name needs it
+
+    return next(iter(difflib.get_close_matches(name or "", names, n=1, cutoff=0.5)), "")
+
+
+def _cli_tools(named: str | None) -> str | list[str] | None:
+    if named is None or named in ("none", "default"):
+        return named
+    return [name.strip() for name in named.split(",") if name.strip()]
 
 
 def _directory(given: str | None) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from clisup.cli.failure import usage
-from clisup.cli.lookup import all_sessions, find_session
+from clisup.cli.failure import exit_code_of, usage
+from clisup.cli.lookup import all_ids, all_sessions, find_session, pick
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_SECONDS,
@@ -22,9 +24,10 @@ from clisup.cli.options import (
     turn_id,
     utf8,
 )
-from clisup.cli.status.columns import failed, outcome, short_ids
+from clisup.cli.status.columns import GO_FIRST, busy, chosen, inked, left_out, newest_first, sessions_laid_out, since
 from clisup.cli.status.command import budget_words
-from clisup.cli.views.terminal import cost, duration, plain, print_table, size
+from clisup.cli.steered import turn_that_took
+from clisup.cli.views.terminal import Ink, cut, plain, print_table, size, width_of
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
@@ -32,77 +35,172 @@ from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
 __all__ = ["close", "context", "delete", "fork", "gc", "interrupt", "sessions", "set_", "steer"]
 
-_HEAD = ["SESSION", "BACKEND", "MODEL", "STATE", "OUTCOME", "TURNS", "AGE", "COST", "LABELS", "DIRECTORY"]
+_LISTED = (
+    "SESSION", "STATUS", "SINCE", "BACKEND", "MODEL", "TURNS", "COST", "AGE", "LABELS", "BRANCH", "DIRECTORY", "TITLE",
+)  # fmt: skip
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
 _LIMITS = ("usd", "tokens", "turns", "wall_s")
 _AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
 
 
+# -- sessions -----------------------------------------------------------------------------------------------------------
+
+
 @click.command("sessions")
 @json_option("Print one JSON object a line.")
+@click.option("--all", "everything", is_flag=True, help="Closed sessions, too.")
 @click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state (default: all but closed).")
 @click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("look for the label"),
               help="Only sessions with this label; may be repeated.")  # fmt: skip
-def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
+@click.option("-o", "--output", "columns", metavar="FIELDS", help="Only these columns: a comma list, as of status.")
+def sessions(as_json: bool, everything: bool, state: str | None, labels: tuple[str, ...], columns: str | None) -> int:
     """List sessions, newest first.
+
+    STATUS says `wants you` if the session waits for a person, else what its turn does, else how its last turn ended.
+    SINCE is the age of that.
 
     If no daemon is running, the list comes from its files, and the exit code is 3.
 
     \b
     Example:
       clisup sessions
+      clisup sessions --all
       clisup sessions --state running --json | jq -r .session_id
-      clisup sessions --label ticket=4711
+      clisup sessions --label ticket=4711 -o session,status,title
     """
-    found, code = _sessions(state, labels_of(labels) or {})
+    if everything and state:
+        raise usage("cannot list one state and all sessions", hint="leave out --all or --state")
+    if as_json and columns is not None:
+        raise usage("cannot give two forms at once", hint="choose one of --json and -o")
+    names = chosen(columns) if columns is not None else None
+    found, code = _found(state, labels_of(labels) or {}, everything)
     if as_json:
         for row in found:
             print(json.dumps(row, ensure_ascii=False))
     elif found:
-        short = short_ids([s["session_id"] for s in found])
-        rows = [_row(s, short[s["session_id"]]) for s in found]
-        print_table(_HEAD, rows, ["red" if failed(s) else "" for s in found])
+        _print_sessions(found, names)
     else:
-        print("No sessions.")
+        print("No sessions." if everything or state else "No open sessions (clisup sessions --all lists closed ones).")
     return code
 
 
-def _sessions(state: str | None, labels: dict[str, str]) -> tuple[list[JsonObject], int]:
+def _found(state: str | None, labels: dict[str, str], everything: bool) -> tuple[list[JsonObject], int]:
+    states = [None, "closed"] if everything else [state]
     try:
         with Client.connect(name="clisup-sessions") as client:
-            return list(all_sessions(client, state=state, labels=labels)), EXIT_OK
+            rows = [row for one in states for row in all_sessions(client, state=one, labels=labels)]
+            code = EXIT_OK
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
         from clisup.cli.offline import sessions_from_disk
 
-        rows = [row for row in sessions_from_disk(state) if labels.items() <= row["labels"].items()]
-        return rows, error.exit_code
+        rows, code = [row for one in states for row in sessions_from_disk(one)], error.exit_code
+        rows = [row for row in rows if labels.items() <= row["labels"].items()]
+    return newest_first(rows) if everything else rows, code
 
 
-def _row(s: JsonObject, short: str) -> list[str]:
-    labels = ",".join(f"{key}={value}" for key, value in s["labels"].items())
-    numbers = [str(s["turns"]), duration(s.get("age_s")), cost(s.get("cost_usd"))]
-    return [short, s["backend"], s.get("model") or "-", s["state"], outcome(s), *numbers, labels or "-", s["cwd"]]
+def _print_sessions(found: list[JsonObject], names: list[str] | None) -> None:
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale has no ellipsis
+    ink, width = Ink(), width_of(sys.stdout)
+    layout = sessions_laid_out(found, names or _LISTED, width, () if names else GO_FIRST)
+    print(cut("\n".join(inked(layout, found, ink)), width))
+    if note := left_out(layout):
+        print(ink("dim", note))
+
+
+# -- close --------------------------------------------------------------------------------------------------------------
+
+
+def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an age such as `7d`."""
+    if value is None:
+        return None
+    number, unit = value[:-1], value[-1:]
+    if value == "0":
+        return 0.0
+    if unit in _AGE_UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
+        seconds = float(number) * _AGE_UNITS[unit]
+        if seconds <= MAX_SECONDS:
+            return seconds
+    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
 
 
 @click.command("close")
-@session_argument
-def close(session: str) -> int:
-    """Close SESSION permanently.
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
+@click.option("--all", "everything", is_flag=True, help="Every open session; asks first on a terminal.")
+@click.option("--idle", "idle_s", metavar="AGE", callback=_age,
+              help="Every open session without a turn for AGE, such as 12h or 2d.")  # fmt: skip
+@click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
+def close(sessions: tuple[str, ...], everything: bool, idle_s: float | None, yes: bool) -> int:
+    """Close each SESSION permanently.
 
-    A running turn is interrupted first. The session's events stay readable.
+    A running turn is interrupted first. The events of a closed session stay readable.
+
+    A session that cannot be closed is reported, and the command goes on with the next one. The exit code is that of the
+    first failure.
 
     \b
     Example:
-      clisup close 3f2a
+      clisup close 3f2a 77b0
+      clisup close --idle 2d
+      clisup close --all --yes
     """
+    if bool(sessions) + everything + (idle_s is not None) != 1:
+        raise click.UsageError("give sessions, or one of --all and --idle", click.get_current_context())
+    if everything and not yes and not sys.stdin.isatty():
+        raise usage("cannot ask whether to close all sessions, because stdin is no terminal", hint="give --yes")
     with Client.connect(name="clisup-close") as client:
-        session_id = find_session(client, session)
-        client.call("session/close", session_id=session_id)
-    print(f"session {session_id}: closed")
-    return EXIT_OK
+        if sessions:
+            ids = functools.cache(lambda: all_ids(client))
+            wanted = dict.fromkeys(sessions)
+            return _close_each(client, [functools.partial(pick, prefix, ids) for prefix in wanted])
+        found = list(all_sessions(client))
+        if idle_s is not None:
+            found = [s for s in found if _rests_for(s, idle_s)]
+        if everything and found and not yes and not _confirmed(found):
+            return EXIT_OK
+        if not found:
+            print("No open sessions." if everything else "No open session is idle for so long.")
+        still = None if idle_s is None else (lambda session_id: _still_rests(client, session_id))
+        return _close_each(client, [functools.partial(str, s["session_id"]) for s in found], still)
+
+
+def _rests_for(s: JsonObject, seconds: float) -> bool:
+    return not busy(s) and (since(s) or 0.0) >= seconds
+
+
+def _still_rests(client: Client, session_id: str) -> bool:
+    return not busy(client.call("session/get", session_id=session_id))
+
+
+def _confirmed(found: list[JsonObject]) -> bool:
+    """Ask on stderr whether to close these sessions."""
+    at_work = sum(map(busy, found))
+    also = f" ({at_work} of them at work)" if at_work else ""
+    many = "1 session" if len(found) == 1 else f"{len(found)} sessions"
+    return click.confirm(f"Close {many}{also}?", err=True)
+
+
+def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[[str], bool] | None = None) -> int:
+    """Close each session, report each, and return the exit code of the first failure. `still` is asked right before."""
+    code = EXIT_OK
+    closed: set[str] = set()
+    for name in names:
+        try:
+            session_id = name()
+            if session_id in closed or (still is not None and not still(session_id)):
+                continue
+            client.call("session/close", session_id=session_id)
+            closed.add(session_id)
+            print(f"session {session_id}: closed", flush=True)
+        except ClisupError as error:
+            if error.kind == "daemon_not_running":
+                raise
+            failed = exit_code_of(error)
+            code = code or failed
+    return code
 
 
 @click.command("delete")
@@ -167,6 +265,7 @@ def fork(session: str, at_turn: str | None) -> int:
 
 @click.command("set")
 @session_argument
+@click.option("--title", metavar="TITLE", callback=utf8("set the title"), help="The title in every list.")
 @click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model from here on.")
 @click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
               help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
@@ -178,14 +277,15 @@ def fork(session: str, at_turn: str | None) -> int:
 @click.option("--budget-wall-s", type=float, metavar="SECONDS", callback=limit(MAX_SECONDS),
               help="Limit of the time of all turns together.")  # fmt: skip
 @click.option("--no-budget", is_flag=True, help="Remove all limits.")
-def set_(session: str, no_budget: bool, **wanted: Any) -> int:
-    """Change the model, the permission mode or the budget of SESSION.
+def set_(session: str, no_budget: bool, title: str | None, **wanted: Any) -> int:
+    """Change the title, the model, the permission mode or the budget of SESSION.
 
     A live process changes model and mode at once, even during a turn; else the change takes effect with the next turn. A
     budget takes effect at once and counts what was used before. Limits that are not named do not change.
 
     \b
     Example:
+      clisup set 3f2a --title "Rewrite the parser"
       clisup set 3f2a --model opus
       clisup set 3f2a --permission-mode plan
       clisup set 3f2a --budget-usd 5
@@ -193,14 +293,18 @@ def set_(session: str, no_budget: bool, **wanted: Any) -> int:
     # The mode comes first: a backend may refuse the mode, but not the model.
     settings = given({name: wanted[name] for name in ("permission_mode", "model")})
     limits = given({name: wanted[f"budget_{name}"] for name in _LIMITS})
-    if not settings and not limits and not no_budget:
-        raise usage("cannot set nothing", hint="give --model, --permission-mode or a --budget-... option")
+    if not settings and not limits and not no_budget and title is None:
+        raise usage("cannot set nothing", hint="give --title, --model, --permission-mode or a --budget-... option")
     if limits and no_budget:
         raise usage("cannot both set and remove limits", hint="leave out --no-budget")
-    if (empty := next((name for name, value in settings.items() if not value), None)) is not None:
+    named = settings if title is None else {**settings, "title": title.strip()}
+    if (empty := next((name for name, value in named.items() if not value), None)) is not None:
         raise usage(f"cannot set an empty {empty.replace('_', ' ')}", hint="leave the option out to keep the value")
     with Client.connect(name="clisup-set") as client:
         session_id = find_session(client, session)
+        if title is not None:
+            client.call("session/set_title", session_id=session_id, title=title)
+            print(f"title: {plain(title)}")
         for name, value in settings.items():
             answer = client.call(f"session/set_{name}", session_id=session_id, **{name: value})
             print(f"{name.replace('_', ' ')} {value}: {_APPLIED[answer['applied']]}")
@@ -268,12 +372,13 @@ def interrupt(session: str, turn: str | None, kill: bool) -> int:
 @click.command("steer")
 @session_argument
 @click.argument("prompt", callback=utf8("send the prompt", "convert it first: iconv -t UTF-8"))
-def steer(session: str, prompt: str) -> int:
+@click.option("--no-wait", is_flag=True, help="Print the steered turn at once, whichever turn takes PROMPT.")
+def steer(session: str, prompt: str, no_wait: bool) -> int:
     """Send PROMPT into the running turn of SESSION.
 
     A CLI that runs a tool reads PROMPT with the tool's result. A CLI whose model is writing reads PROMPT in a turn of its
-    own right after. If no turn runs, PROMPT starts a turn. Prints the turn that received PROMPT; `clisup logs` shows the
-    rest. Only live sessions can be steered (clisup run --live).
+    own right after. If no turn runs, PROMPT starts a turn. The command waits until the CLI has taken PROMPT, and prints the
+    id of the turn that took it; after Ctrl-C, PROMPT stays sent. Only live sessions can be steered (clisup run --live).
 
     \b
     Example:
@@ -282,25 +387,17 @@ def steer(session: str, prompt: str) -> int:
     with Client.connect(name="clisup-steer") as client:
         wanted = find_session(client, session)
         accepted = client.call("session/prompt", session_id=wanted, prompt=prompt, when_busy="steer")
-    print(accepted["turn_id"])
+        turn = str(accepted["turn_id"])
+        if accepted.get("prompt_id") and accepted["delivery"] == "steered" and not no_wait:
+            print(f"sent into turn {turn}; waiting until the CLI takes it", file=sys.stderr, flush=True)
+            turn = turn_that_took(client, wanted, accepted)
+    print(turn)
     if accepted["delivery"] != "steered":
         print("no turn was running: the prompt has a turn of its own", file=sys.stderr)
     return EXIT_OK
 
 
 # -- gc -----------------------------------------------------------------------------------------------------------------
-
-
-def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Return the seconds of an age such as `7d`."""
-    number, unit = value[:-1], value[-1:]
-    if value == "0":
-        return 0.0
-    if unit in _AGE_UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
-        seconds = float(number) * _AGE_UNITS[unit]
-        if seconds <= MAX_SECONDS:
-            return seconds
-    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
 
 
 @click.command("gc")

@@ -13,7 +13,7 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST, find_session, pick
 from clisup.cli.options import complete_session, json_option
-from clisup.cli.status.columns import COLUMNS, chosen, outcome
+from clisup.cli.status.columns import COLUMNS, age_of, chosen, outcome, status_of
 from clisup.cli.status.page import StatusOptions, absence, ask, is_absent, render, show_status
 from clisup.cli.views.events import event_line
 from clisup.cli.views.terminal import Ink, cost, cut, duration, plain, size, tokens, width_of
@@ -38,6 +38,7 @@ _MEANINGS = {
 }
 _PROBED = ("tool", "background")  # phases in which the watchdog checks the processes before it ends a silent turn
 _TARGETS = {"INT": "to the CLI", "TERM": "to the whole tree", "KILL": "for the rest"}
+_CLOSED_BY = {"client": " by a client", "idle": " by the daemon, after a long time without a prompt"}
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _BUDGET_UNITS = {"usd": "USD", "tokens": "tokens", "turns": "turns", "wall_s": "s in turns"}
 
@@ -133,16 +134,19 @@ def _show_session(prefix: str, options: StatusOptions) -> int:
 
 def _session_page(s: JsonObject, ink: Ink, *, from_disk: bool) -> str:
     head = f"{ink('bold', plain(s['session_id']))} — {s['state']}" + (f" ({s['phase']})" if s.get("phase") else "")
+    head += _CLOSED_BY.get(s.get("closed_by") or "", "")
+    head += f"; {asked}" if (asked := status_of(s)[0]).startswith("wants you") else ""
     if from_disk:
         keeper = f"its keeper (pid {s['keeper_pid']}) goes on" if s["keeper_pid"] else "no process of it runs"
         head += f"; the daemon is not running: from disk; {keeper}"
     estimated = " (estimated)" if s.get("cost_source") == "estimated" else ""
     rows = {
         "Backend": f"{s['backend']}, model {s.get('model') or '-'}, native id {s.get('native_session_id') or '-'}",
-        "Directory": s["cwd"],
+        **({"Title": s["title"]} if s.get("title") else {}),
+        "Directory": s["cwd"] + (f" (branch {s['branch']})" if s.get("branch") else ""),
         "Labels": " ".join(f"{k}={v}" for k, v in s["labels"].items()) or "-",
         "Turn": f"{s.get('turn_id') or '-'} (pid {s.get('pid') or '-'}), {s['turns']} in all, {len(s['queue'])} queued",
-        "Outcome": outcome(s),
+        "Outcome": _outcome(s),
         "Memory": size(s.get("rss_bytes")),
         "Idle": f"{duration(s.get('idle_s'))}, open for {duration(s.get('age_s'))}",
         "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{estimated}",
@@ -153,6 +157,11 @@ def _session_page(s: JsonObject, ink: Ink, *, from_disk: bool) -> str:
     lines = [head, *[f"{name:>10}: {plain(text)}" for name, text in rows.items()]]
     events = [event_line(event) for event in s.get("last_events", [])]
     return "\n".join([*lines, *(["", *events] if events else [])])
+
+
+def _outcome(s: JsonObject) -> str:
+    ended = age_of((s.get("last_turn") or {}).get("ended_at"))
+    return f"{outcome(s)}, {duration(ended)} ago" if ended is not None and outcome(s) != "-" else outcome(s)
 
 
 def _timer(timer: JsonObject) -> str:

@@ -9,22 +9,37 @@ import json
 import os
 import sys
 
-from clisup.cli.status.columns import chosen, fitting, limited_accounts, session_rows, tinted
-from clisup.cli.views.terminal import Ink, clip, cost, count, cut, duration, plain, size, table, tokens, width_of
+from clisup.cli.status.columns import (
+    DEFAULT,
+    GO_FIRST,
+    UNFINISHED,
+    busy,
+    chosen,
+    inked,
+    left_out,
+    limited_accounts,
+    newest_first,
+    sessions_laid_out,
+    status_of,
+)
+from clisup.cli.views.layout import Column, lay_out
+from clisup.cli.views.terminal import Ink, clip, cost, count, cut, duration, plain, size, tokens, width_of
 from clisup.client.raw import RawClient
 from clisup.errors import EXIT_NOT_RUNNING, EXIT_OK, ClisupError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clisup.client.raw import JsonObject
 
 __all__ = ["StatusOptions", "absence", "ask", "is_absent", "page", "render", "show_status"]
 
-UNFINISHED = "unfinished"
-"""State of a session whose turn ran when the daemon and the keeper went away (clisup.daemon.ops.status_offline)."""
+SHOWN = 20
+"""Sessions on the page: all that work or wait for a person, and the newest of the others up to this number."""
 
 _ABSENT = ("not_running", "unreachable")
-_COLOURS = {"ready": "green", "starting": "yellow", "draining": "yellow"}
+_COLOURS = {"ready": "green", "starting": "dim", "draining": "dim"}
 
 
 class StatusOptions:
@@ -81,8 +96,8 @@ def render(status: JsonObject, options: StatusOptions, ink: Ink, width: int | No
         return "".join(f"{s['session_id']}\n" for s in status["sessions"])
     if options.columns is not None:
         names = chosen(options.columns)
-        text = table(names, session_rows(status["sessions"], names))
-        return cut(tinted(text, status["sessions"], ink), width) + "\n"
+        lines = inked(sessions_laid_out(status["sessions"], names, width), status["sessions"], ink)
+        return cut("\n".join(lines), width) + "\n"
     return cut(page(status, ink, width), width) + "\n"
 
 
@@ -92,11 +107,11 @@ def page(status: JsonObject, ink: Ink, width: int | None = None) -> str:
     parts = ["\n".join([lines[0], *map(plain, lines[1:])])]
     absent = [b["name"] for b in status["backends"] if b.get("default") and not b.get("path")]
     if backends := [b for b in status["backends"] if b["name"] not in absent]:
-        parts.append(_bold_head(_backend_table(backends), ink))
+        parts.append(_backend_table(backends, ink, width))
     if absent:
         parts.append(ink("dim", f"Not installed: {', '.join(absent)} (clisup backends lists the places searched)"))
     if limited := limited_accounts(status):
-        parts.append(_bold_head(_account_table(limited), ink))
+        parts.append(_account_table(limited, ink, width))
     parts.append(_sessions(status["sessions"], ink, width))
     damaged = status.get("damaged_sessions") or {}
     parts += [f"{ink('red', 'damaged')} {plain(f'{id_}: {why}')}" for id_, why in damaged.items()]
@@ -134,7 +149,7 @@ def _absent_lines(status: JsonObject, ink: Ink) -> list[str]:
     unfinished = sum(s["state"] == UNFINISHED for s in status["sessions"])
     running = "1 turn goes" if d["running"] == 1 else f"{d['running']} turns go"
     return [
-        f"{ink('yellow', '○')} clisup {d['version']} — {ink('yellow', word)}; from disk: {plain(d['state_dir'])}",
+        f"{ink('dim', '○')} clisup {d['version']} — {ink('bold', word)}; from disk: {plain(d['state_dir'])}",
         f"   Reason: {d['reason']}; {'start it: clisup start' if missing else OCCUPIED}",
         f"    State: {d['state_dir']} ({disk})",
         f"  Running: {running} on without it, {unfinished} unfinished, {d['waiting']} waiting",
@@ -170,21 +185,48 @@ def _trouble(storage: JsonObject) -> str:
 
 # -- the tables ---------------------------------------------------------------------------------------------------------
 
+_BACKENDS = (
+    Column("BACKEND", least=8, most=24), Column("VERSION", least=8, most=24), Column("PATH", least=12, keep_end=True),
+    Column("SESSIONS", right=True), Column("STATUS", least=14, most=110),
+)  # fmt: skip
+_ACCOUNTS = (
+    Column("ACCOUNT", least=8, most=32), Column("LIMIT"), Column("TYPE"), Column("USED", right=True), Column("UNTIL"),
+    Column("HELD", right=True),
+)  # fmt: skip
+
 
 def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
     if not sessions:
         return "No sessions."
-    text, gone = fitting(sessions, width)
-    note = f"(no room for {', '.join(gone)}; choose with -o)"
-    return tinted(text, sessions, ink) + (f"\n{ink('dim', note)}" if gone else "")
+    shown, others = _chosen_sessions(sessions)
+    layout = sessions_laid_out(shown, DEFAULT, width, GO_FIRST)
+    lines = inked(layout, shown, ink)
+    if note := left_out(layout):
+        lines.append(ink("dim", note))
+    if others:
+        failed = sum(status_of(s)[1] == "failed" for s in others)
+        also = f", {failed} of them failed" if failed else ""
+        lines.append(f"{len(others)} older sessions at rest are not shown{also}: clisup sessions lists them all")
+    return "\n".join(lines)
 
 
-def _backend_table(backends: list[JsonObject]) -> str:
+def _chosen_sessions(sessions: list[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the sessions of the page and the others, both newest first."""
+    room = max(0, SHOWN - sum(map(busy, sessions)))
+    shown: list[JsonObject] = []
+    others: list[JsonObject] = []
+    for s in newest_first(sessions):
+        (shown if busy(s) or room > 0 else others).append(s)
+        room -= not busy(s)
+    return shown, others
+
+
+def _backend_table(backends: list[JsonObject], ink: Ink, width: int | None) -> str:
     rows = [
         [b["name"], b.get("version") or "-", b.get("path") or "-", str(b.get("sessions", "-")), _support(b)]
         for b in backends
     ]
-    return table(["BACKEND", "VERSION", "PATH", "SESSIONS", "STATUS"], rows)
+    return _listed(_BACKENDS, rows, ink, width, ("SESSIONS", "PATH", "VERSION"))
 
 
 def _support(backend: JsonObject) -> str:
@@ -193,7 +235,7 @@ def _support(backend: JsonObject) -> str:
     return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 
-def _account_table(accounts: list[JsonObject]) -> str:
+def _account_table(accounts: list[JsonObject], ink: Ink, width: int | None) -> str:
     rows = [
         [
             a["account"],
@@ -205,9 +247,11 @@ def _account_table(accounts: list[JsonObject]) -> str:
         ]
         for a in accounts
     ]
-    return table(["ACCOUNT", "LIMIT", "TYPE", "USED", "UNTIL", "HELD"], rows)
+    return _listed(_ACCOUNTS, rows, ink, width, ("USED", "TYPE"))
 
 
-def _bold_head(text: str, ink: Ink) -> str:
-    head, _, rest = text.partition("\n")
-    return f"{ink('bold', head)}\n{rest}" if rest else head
+def _listed(
+    columns: Sequence[Column], rows: list[list[str]], ink: Ink, width: int | None, go_first: Sequence[str]
+) -> str:
+    head, *lines = lay_out(columns, rows, width, go_first).lines()
+    return "\n".join([ink("bold", head), *lines])

@@ -28,11 +28,12 @@ __all__ = ["top"]
 def top(sort: str, wanted: str, follow: str | None) -> int:
     """Watch the sessions live, in full screen.
 
-    The view shows the phase, turn, idle time, age, process, memory, tokens, cost and last event of each session, the events
-    a second, the next timer, and pending approvals.
+    The view shows what each session does or how its last turn ended, since when, its title and its last event, and as much
+    of the rest as fits. A session that waits for a person says `wants you`, and its question is shown below.
 
     Keys: up and down (or k and j) choose a session, Enter or f follows its events, i interrupts its turn (asks first), a
-    allows and d denies the shown tool call, s sorts, / filters, ? helps, q leaves. Sessions go on.
+    allows the shown tool call or answers the shown question, d denies it, s sorts, / filters, ? helps, q leaves. Sessions
+    go on.
 
     The view survives a restart of the daemon and honours NO_COLOR. In a pipe, use clisup status.
 

@@ -15,11 +15,14 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.worker import Worker
 
-from clisup.cli.top.link import EventFeed
+from clisup.cli.top.dialogs import AnswerForm, Ask, Confirm, Help, Whole
+from clisup.cli.top.link import EventFeed, in_thread
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
-from clisup.cli.top.panes import ApprovalPane, Ask, Confirm, FollowPane, HeadPane, Help, SessionsPane, Whole
-from clisup.cli.top.texts import Span, head_lines, start_after, table
+from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
+from clisup.cli.top.texts import Span, head_lines, start_after, table, title_line
+from clisup.cli.views.answer import blob_reader
 from clisup.cli.views.events import Event, question_lines
+from clisup.cli.views.form import form_of, with_whole_input
 from clisup.cli.views.terminal import plain
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
@@ -156,8 +159,12 @@ class Top(App[int]):
         key = (event["session_id"], event["approval_id"])
         if key != self._pinned:
             self._pinned, self._pinned_at = key, now
-        lines = question_lines(event)
-        self.question.show(lines, len(self.board.approvals), event["session_id"][:8], self.size.height // 3)
+        form, count = form_of(event), len(self.board.approvals)
+        several = f" (1 of {count})" if count > 1 else ""
+        title = (
+            f"{event['session_id'][:8]} wants you{several}{title_line(self.board.session(event['session_id']), ': ')}"
+        )
+        self.question.show(form.head(), title, self.size.height // 3, is_form=form.kind != "tool")
 
     def on_sessions_pane_chosen(self) -> None:
         """Show the question of the chosen session, if it has one."""
@@ -215,7 +222,8 @@ class Top(App[int]):
                 asked = {"session_id": session_id, "turn_id": turn_id, "mode": mode}
                 self.run_worker(self._request("session/interrupt", f"{turn_id} of {session_id[:8]}", asked))
 
-        self.push_screen(Confirm(f"End {turn_id} of {session_id[:8]} ({session['backend']})?"), done)
+        asked_of = f"End {turn_id} of {session_id[:8]} ({plain(session['backend'])})?{title_line(session)}"
+        self.push_screen(Confirm(asked_of), done)
 
     def action_allow(self) -> None:
         self._answer("allow")
@@ -244,15 +252,40 @@ class Top(App[int]):
             pass
         elif monotonic() - self._pinned_at < ARMED_AFTER_S:
             self._notify("this question is new: read it, and press again")
-        elif word != "deny" and not self.question.whole:
-            self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
-        else:
+        elif word == "deny":
             self._respond(event, word)
+        elif event.get("blob") or form_of(event).kind != "tool":
+            self.run_worker(self._answer_form(event))
+        else:
+            self._allow(event, word)
+
+    def _allow(self, event: Event, word: str) -> None:
+        if self.question.whole:
+            self._respond(event, word)
+        else:
+            self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
+
+    async def _answer_form(self, event: Event) -> None:
+        """Show the form of a question or a plan. Its whole input may be in a blob."""
+        session_id = event["session_id"]
+        read = blob_reader(self._path, session_id, "clisup-top")
+        form = form_of(await in_thread(partial(with_whole_input, event, read)))
+        if form.kind == "tool":
+            self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
+            return
+        title = f"{session_id[:8]} wants you{title_line(self.board.session(session_id), ': ')}"
+
+        def done(answer: JsonObject | None) -> None:
+            if answer is not None:
+                self._send_answer(event, answer)
+
+        self.push_screen(AnswerForm(form, title), done)
 
     def _respond(self, event: Event, word: str | None) -> None:
         if word == "deny":
             named = f"{plain(event['tool_name'])} of {event['session_id'][:8]} is denied."
-            asked = f"{named} Message to the model? (only claude passes it on)"
+            title = title_line(self.board.session(event["session_id"]))
+            asked = f"{named}{title}\nMessage to the model? (only claude passes it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
         elif word is not None:
             more = {"remember": True} if word == "always" else {}

@@ -20,7 +20,7 @@ from clisup.client.reconnect import may_come_back
 from clisup.client.sync import Client, Follower
 from clisup.errors import ClisupError
 
-__all__ = ["RETRY_S", "EventFeed"]
+__all__ = ["RETRY_S", "EventFeed", "in_thread"]
 
 RETRY_S = 0.25
 """Pause between two attempts to reach the daemon. The view goes on trying until it is left."""
@@ -77,9 +77,9 @@ class EventFeed:
         A `patient` call waits for the end of a turn, on a connection of its own.
         """
         if patient:
-            return await _in_thread(partial(self._call_alone, method, params))
+            return await in_thread(partial(self._call_alone, method, params))
         async with self._calling:
-            return await _in_thread(partial(self._call, method, params))
+            return await in_thread(partial(self._call, method, params))
 
     def _call(self, method: str, params: JsonObject) -> Any:
         if (client := self._client) is None or client.lost:
@@ -166,7 +166,7 @@ class _ViewLeft(Exception):
     """The feed was cancelled, or has failed: its thread ends."""
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
+async def in_thread(work: Callable[[], _T]) -> _T:
     """Run `work` in a daemon thread, which outlives a cancelled wait."""
     result: Future[_T] = Future()
     result.set_running_or_notify_cancel()  # the thread may set the result of a cancelled wait, too

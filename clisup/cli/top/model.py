@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from clisup.cli.status.columns import limited_accounts
+from clisup.cli.status.columns import limited_accounts, status_of
 from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import clip
 from clisup.client.raw import JsonObject
@@ -24,6 +24,7 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0
 _SHARE = 10.0
 _ABOUT_TURNS = ("turn_started", "turn_completed", "prompt_accepted", "approval_requested", "approval_resolved")
 _WRITING = "writing ..."
+_RANKS = ("asking", "running", "waiting", "failed", "resting")
 _Key = tuple[str, str]
 
 
@@ -117,6 +118,17 @@ class Board:
     def age_s(self, session: JsonObject, now: float) -> float:
         return float(session.get("age_s") or 0.0) + (now - self.at)
 
+    def row(self, session: JsonObject, now: float) -> JsonObject:
+        """Return the row with its times as of `now`, and its last event in words."""
+        timer = session.get("next_timer")
+        return {
+            **session,
+            "idle_s": self.idle_s(session, now),
+            "age_s": self.age_s(session, now),
+            "next_timer": timer and {**timer, "fires_in_s": float(timer["fires_in_s"]) - (now - self.at)},
+            "last_words": self.last_words(session),
+        }
+
     def last_words(self, session: JsonObject) -> str:
         """Return the last event of a session, or only its type if this view did not receive the event."""
         seq, heard = self._last.get(session["session_id"], (0, ""))
@@ -152,14 +164,14 @@ class Board:
 
 def _haystack(s: JsonObject) -> str:
     labels = (f"{name}={value}" for name, value in (s.get("labels") or {}).items())
-    parts = (s["session_id"], s["backend"], s["state"], s.get("phase"), s.get("model"), s.get("cwd"), *labels)
+    names = ("session_id", "backend", "state", "phase", "model", "cwd", "branch", "title")
+    parts = (*(s.get(name) for name in names), status_of(s)[0], *labels)
     return " ".join(str(part) for part in parts if part).lower()
 
 
 def _attention(board: Board, s: JsonObject, _now: float) -> tuple[int, float]:
-    """Order sessions: pending approvals first, then running, queued and idle ones; the newest first."""
-    rank = 0 if s.get("approvals") else 1 if s.get("turn_id") else 2 if s.get("queue") else 3
-    return rank, float(s.get("age_s") or 0.0)
+    """Order sessions: pending approvals first, then running, queued, failed and idle ones; the newest first."""
+    return _RANKS.index(status_of(s)[1]), float(s.get("age_s") or 0.0)
 
 
 def _total(s: JsonObject) -> int:

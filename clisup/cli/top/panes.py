@@ -1,25 +1,21 @@
-"""Parts of the screen: the head, the table of sessions, the pending approval, the followed events; and the dialogs over them."""
+"""Parts of the screen: the head, the table of sessions, the pending approval, and the followed events."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Input, RichLog, Static
+from textual.widgets import RichLog, Static
 
 from clisup.cli.top.texts import Span, Tail, TopTable, event_spans
 from clisup.client.raw import JsonObject
@@ -27,13 +23,9 @@ from clisup.client.raw import JsonObject
 __all__ = [
     "FOLLOWED_LINES",
     "ApprovalPane",
-    "Ask",
-    "Confirm",
     "FollowPane",
     "HeadPane",
-    "Help",
     "SessionsPane",
-    "Whole",
     "painted",
 ]
 
@@ -41,12 +33,12 @@ FOLLOWED_LINES = 1000
 """Limit of kept lines of followed events."""
 
 _TAIL_LINES = 3
-_NOBODY = "No sessions: clisup run -b BACKEND PROMPT opens one."
+_NOBODY = "No sessions: clisup run PROMPT opens one."
 _LEAST_ROOM = 40
 _STYLES = {
-    "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "bold red",
-    "asking": "bold yellow", "running": "green", "waiting": "cyan", "failed": "red", "resting": "dim",
-    "text": "", "tool": "cyan", "alarm": "red", "turn": "bold", "note": "dim",
+    "plain": "", "strong": "bold", "dim": "dim", "good": "green", "warn": "bold", "bad": "bold red",
+    "asking": "bold yellow", "running": "green", "waiting": "", "failed": "red", "resting": "dim",
+    "text": "", "tool": "green", "alarm": "red", "turn": "bold", "note": "dim",
 }  # fmt: skip
 
 
@@ -120,25 +112,28 @@ class SessionsPane(ScrollView, can_focus=True):
         self._reveal()
 
     def render_line(self, y: int) -> Strip:
-        text, style = self._line(y)
+        pieces = self._line(y)
         # Every piece has the widget's own style: padding without one breaks Textual's filter of NO_COLOR.
-        return Strip([Segment(text, style)]).adjust_cell_length(self._width, style).apply_style(self.rich_style)
+        strip = Strip([Segment(text, style) for text, style in pieces if text])
+        return strip.adjust_cell_length(self._width, pieces[-1][1]).apply_style(self.rich_style)
 
     @property
     def _width(self) -> int:
         return self.scrollable_content_region.width
 
-    def _line(self, y: int) -> tuple[str, Style]:
+    def _line(self, y: int) -> list[tuple[str, Style]]:
         if y == 0:
-            return self.table.head, Style(bold=True)
+            return [(self.table.head, Style(bold=True))]
         at = y - 1 + self.scroll_offset.y
         if at >= len(self.table.lines):
-            return ("" if at else _NOBODY), Style(dim=True)
+            return [("" if at else _NOBODY, Style(dim=True))]
         line = self.table.lines[at]
-        chosen = line.session_id == self.selected
-        return line.text, Style.parse(_STYLES[line.tone] or "none") + Style(
-            reverse=chosen, dim=False if chosen else None
-        )
+        tone = Style.parse(_STYLES[line.tone] or "none")
+        if line.session_id == self.selected:
+            return [(line.text, tone + Style(reverse=True, dim=False))]
+        start, end = line.status
+        plainly = Style(dim=True) if line.tone == "resting" else Style()
+        return [(line.text[:start], plainly), (line.text[start:end], tone), (line.text[end:], plainly)]
 
     def on_mouse_scroll_up(self) -> None:
         self.move(-1)
@@ -160,22 +155,20 @@ class ApprovalPane(Static):
     """
     whole = True
 
-    def show(self, lines: Sequence[str], count: int, session: str, room: int) -> None:
-        """Show the `lines` of a question of a session, one of `count`, on `room` lines of the screen."""
+    def show(self, lines: Sequence[str], title: str, room: int, *, is_form: bool = False) -> None:
+        """Show the `lines` of a question on `room` lines of the screen. A form is answered in a dialog."""
         room = max(2, room - 2)
-        self.whole = len(lines) <= room
-        shown = (
-            [*lines]
-            if self.whole
-            else [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: a shows them all"]
-        )
+        self.whole = len(lines) <= room and not is_form
+        more = f"... {len(lines) - room + 1} more lines: a shows them all"
+        shown = [*lines] if len(lines) <= room else [*lines[: room - 1], more]
         width = max(10, self.size.width - 4)
         text = Text("\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in shown))
         if any(len(line) > width for line in lines):
             self.whole = False
-        text.highlight_regex(r"^approval: .*", "bold yellow")
-        self.border_title = f"approval needed in {session}" + (f" (1 of {count})" if count > 1 else "")
-        self.border_subtitle = "a allow   A always   d deny" if self.whole else "a see all of it   d deny"
+        text.highlight_regex(r"^(approval|plan|question.*?):.*", "bold yellow")
+        self.border_title = title
+        see = "a answer   d deny" if is_form else "a see all of it   d deny"
+        self.border_subtitle = "a allow   A always   d deny" if self.whole else see
         self.update(text)
         self.display = True
 
@@ -247,119 +240,3 @@ def _hanging(line: Sequence[Span], width: int) -> Text:
     first, *more = wrap(said, room, break_on_hyphens=False) or [""]
     pad = " " * (width - room and indent)
     return Text("\n").join([painted([*fixed, (first, tone)]), *(painted([(pad + rest, tone)]) for rest in more)])
-
-
-# -- dialogs ------------------------------------------------------------------------------------------------------------
-
-HELP = """\
-up down k j g G   choose a session; PgUp, PgDn: ten further
-Enter f           follow its events, or stop that
-Tab               to the events and back, to scroll them
-Esc               close the events, then drop the filter
-
-i                 interrupt its turn (asks first)
-a                 allow the shown tool call; a cut one is
-                  shown whole first
-A                 allow it, and ask the CLI not to ask again
-d                 deny it, with a message for the model or none
-
-s                 sort by the next: attention, session, idle,
-                  age, memory, tokens, cost
-/                 filter: id, backend, phase, model, directory,
-                  labels (ticket=4711)
-q Ctrl-C          leave; sessions go on
-
-yellow: needs approval   green: works   cyan: waits for a slot
-red: its last turn failed
-"""
-
-
-class _Dialog(ModalScreen[str | None]):
-    """Dialog with a word as its result, or None if the user left it."""
-
-    DEFAULT_CSS = """
-    _Dialog { align: center middle; }
-    _Dialog > Vertical { width: auto; max-width: 96%; height: auto; max-height: 96%; border: round $primary;
-                         padding: 0 2; min-width: 46; background: $surface; }
-    _Dialog Static { width: auto; max-width: 100%; }
-    _Dialog Input { width: 64; max-width: 100%; }
-    _Dialog VerticalScroll { height: auto; max-height: 100%; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
-    def action_answer(self, word: str) -> None:
-        self.dismiss(word)
-
-    def _box(self, title: str, keys: str, *parts: Static | Input | VerticalScroll) -> Vertical:
-        box = Vertical(*parts)
-        box.border_title, box.border_subtitle = title, keys
-        return box
-
-
-class Confirm(_Dialog):
-    """Dialog with `graceful`, `kill` or None as its result."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer('graceful')", show=False),
-        Binding("K", "answer('kill')", show=False),
-        Binding("n,q", "leave", show=False),
-    ]
-
-    def __init__(self, question: str) -> None:
-        super().__init__()
-        self._question = question
-
-    def compose(self) -> ComposeResult:
-        yield self._box("interrupt", "y yes   K kill its processes   n no", Static(self._question, markup=False))
-
-
-class Ask(_Dialog):
-    """Dialog with one line of text as its result (it may be empty), or None."""
-
-    def __init__(self, title: str, question: str, value: str = "") -> None:
-        super().__init__()
-        self._title, self._question, self._value = title, question, value
-
-    def compose(self) -> ComposeResult:
-        field = Input(self._value, compact=True)
-        yield self._box(self._title, "Enter   Esc leaves", Static(self._question, markup=False), field)
-
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value)
-
-
-class Whole(_Dialog):
-    """Whole input of a tool, to scroll. The result is `allow`, `always`, `deny` or None."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "answer('allow')", show=False),
-        Binding("A", "answer('always')", show=False),
-        Binding("d", "answer('deny')", show=False),
-        Binding("q", "leave", show=False),
-    ]
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def compose(self) -> ComposeResult:
-        text = Static(Text("\n".join(self._lines)))
-        yield self._box("approval needed", "a allow   A always   d deny   Esc leaves", VerticalScroll(text))
-
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
-
-
-class Help(_Dialog):
-    """List of the keys."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,question_mark,enter", "leave", show=False)]
-
-    def compose(self) -> ComposeResult:
-        yield self._box("clisup top", "Esc", VerticalScroll(Static(HELP, markup=False)))

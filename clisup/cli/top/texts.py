@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from clisup.cli.status.columns import failed, outcome, short_ids
+from clisup.cli.status.columns import GO_FIRST, sessions_laid_out, short_ids, status_of
 from clisup.cli.top.model import Board
 from clisup.cli.views.events import Event, words
-from clisup.cli.views.terminal import clip, cost, count, plain, size, tokens
+from clisup.cli.views.layout import GAP, cells_of, fitted
+from clisup.cli.views.terminal import brief, clip, cost, count, plain, size, tokens
 from clisup.client.raw import JsonObject
 
 __all__ = [
@@ -19,13 +20,12 @@ __all__ = [
     "Tail",
     "TopRow",
     "TopTable",
-    "brief",
     "event_spans",
     "head_lines",
-    "memory",
     "sparkline",
     "start_after",
     "table",
+    "title_line",
 ]
 
 Span = tuple[str, str]
@@ -34,21 +34,30 @@ Span = tuple[str, str]
 
 # -- the table ----------------------------------------------------------------------------------------------------------
 
-LEAST_LAST = 22
-"""Least width of the last event. Other columns give way first."""
+TITLE = 60
+"""Characters of a title in a dialog."""
 
-_GAP = "  "
-_GIVE_WAY = ("NEXT TIMER", "MODEL", "PID", "AGE", "COST", "MEM", "TOKENS", "TURN", "BACKEND", "IDLE")
-_NARROW = {"BACKEND": 12, "PHASE": 14, "OUTCOME": 22, "MODEL": 18, "TURN": 7, "NEXT TIMER": 18}
-_RIGHT = ("IDLE", "AGE", "PID", "MEM", "TOKENS", "COST")
+SHOWN = (
+    "SESSION", "STATUS", "SINCE", "BACKEND", "TURN", "MODEL", "PID", "MEM", "TOKENS", "COST", "AGE", "NEXT-TIMER", "BRANCH",
+    "DIRECTORY", "TITLE", "LAST",
+)  # fmt: skip
+"""Columns of the view."""
+
+_LATER = ("DIRECTORY", "LAST", "SINCE", "TITLE", "STATUS")
+LEAVE = (*(name for name in GO_FIRST if name not in _LATER), *_LATER)
+"""Columns that a narrow screen loses, in this order: a live view keeps the last event longer than the directory."""
 
 
 class TopRow(NamedTuple):
-    """Row of a session, cut to the table's width. `tone` is asking, running, waiting, failed or resting."""
+    """Row of a session, cut to the table's width. `tone` is asking, running, waiting, failed or resting.
+
+    `status` is the place of the status in `text`: the tone is its colour.
+    """
 
     session_id: str
     text: str
     tone: str
+    status: tuple[int, int] = (0, 0)
 
 
 class TopTable(NamedTuple):
@@ -59,104 +68,28 @@ class TopTable(NamedTuple):
 
 
 def table(board: Board, sessions: Sequence[JsonObject], width: int, now: float) -> TopTable:
-    """Return the rows of these sessions in this order, each of exactly `width` characters."""
-    short = short_ids([s["session_id"] for s in board.sessions])
-    cells = [{name: plain(cell(board, s, now)) or "-" for name, cell in CELLS.items()} for s in sessions]
-    for s, row in zip(sessions, cells, strict=True):
-        row["SESSION"] = short.get(s["session_id"], s["session_id"][:8])
-    widths = _widths(cells, width)
-    lines = [TopRow(s["session_id"], _joined(row, widths), _tone(s)) for s, row in zip(sessions, cells, strict=True)]
-    return TopTable(_joined({name: name for name in widths}, widths), lines)
-
-
-def _widths(cells: list[dict[str, str]], width: int) -> dict[str, int]:
-    wanted = {name: max([len(name), *(len(row[name]) for row in cells)]) for name in CELLS}
-    wanted = {name: min(at, _NARROW.get(name, at)) for name, at in wanted.items() if name != "LAST EVENT"}
-    for name in _GIVE_WAY:
-        if sum(wanted.values()) + len(_GAP) * len(wanted) + LEAST_LAST <= width:
-            break
-        del wanted[name]
-    return {**wanted, "LAST EVENT": max(0, width - sum(wanted.values()) - len(_GAP) * len(wanted))}
-
-
-def _joined(row: dict[str, str], widths: dict[str, int]) -> str:
-    parts = [
-        clip(row[name], at).rjust(at) if name in _RIGHT else clip(row[name], at).ljust(at)
-        for name, at in widths.items()
+    """Return the rows of these sessions in this order, each of `width` columns of the screen."""
+    short = short_ids([s["session_id"] for s in [*board.sessions, *sessions]])
+    rows = [board.row(s, now) for s in sessions]
+    layout = sessions_laid_out(rows, SHOWN, width, LEAVE, short=short)
+    head, *texts = (_exactly(line, width) for line in layout.lines())
+    at = layout.names.index("STATUS") if "STATUS" in layout.names else None
+    start = 0 if at is None else sum(map(len, layout.head[:at])) + GAP * at
+    end = start if at is None else start + len(layout.head[at])
+    lines = [
+        TopRow(s["session_id"], text, status_of(s)[1], (start, end)) for s, text in zip(sessions, texts, strict=True)
     ]
-    total = sum(widths.values()) + len(_GAP) * (len(widths) - 1)
-    return _GAP.join(parts)[:total].ljust(total)
+    return TopTable(head, lines)
 
 
-def _tone(s: JsonObject) -> str:
-    if s.get("approvals"):
-        return "asking"
-    if s.get("turn_id"):
-        return "running"
-    return "waiting" if s.get("queue") else "failed" if failed(s) else "resting"
+def _exactly(line: str, width: int) -> str:
+    line = fitted(line, width)
+    return line + " " * (width - cells_of(line))
 
 
-def brief(seconds: float | None) -> str:
-    """Return a duration for a narrow column, as `8s`, `3m`, `2h05m` or `4d1h`."""
-    if seconds is None:
-        return "-"
-    whole = int(seconds)
-    if whole < 100:
-        return f"{whole}s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes}m"
-    hours = minutes // 60
-    return f"{hours}h{minutes % 60:02d}m" if hours < 24 else f"{hours // 24}d{hours % 24}h"
-
-
-def memory(number: int | None) -> str:
-    """Return bytes as `812K`, `52M` or `1.2G`."""
-    if number is None:
-        return "-"
-    if number < 1024**2:
-        return f"{number / 1024:.0f}K"
-    return f"{number / 1024**2:.0f}M" if number < 1000 * 1024**2 else f"{number / 1024**3:.1f}G"
-
-
-def _phase(s: JsonObject) -> str:
-    """Return the turn's phase, or the session's state without a turn."""
-    if s.get("approvals"):
-        return f"approval ({s['approvals']})"
-    if s.get("phase"):
-        return str(s["phase"])
-    return "held" if s.get("held") else str(s["state"])
-
-
-def _turn(s: JsonObject) -> str:
-    """Return the turn and the number of queued ones, as `t3 +2`."""
-    queued = len(s.get("queue") or ())
-    return f"{s.get('turn_id') or '-'}{f' +{queued}' if queued else ''}"
-
-
-def _timer(board: Board, s: JsonObject, now: float) -> str:
-    if not (timer := s.get("next_timer")):
-        return "-"
-    return f"{timer['phase']} {brief(max(0.0, float(timer['fires_in_s']) - (now - board.at)))}"
-
-
-CELLS: dict[str, Callable[[Board, JsonObject, float], str]] = {
-    "SESSION": lambda board, s, now: s["session_id"][:8],
-    "BACKEND": lambda board, s, now: s["backend"],
-    "PHASE": lambda board, s, now: _phase(s),
-    "OUTCOME": lambda board, s, now: outcome(s),
-    "TURN": lambda board, s, now: _turn(s),
-    "IDLE": lambda board, s, now: brief(board.idle_s(s, now)),
-    "AGE": lambda board, s, now: brief(board.age_s(s, now)),
-    "PID": lambda board, s, now: str(s.get("pid") or "-"),
-    "MEM": lambda board, s, now: memory(s.get("rss_bytes")),
-    "TOKENS": lambda board, s, now: tokens(s.get("tokens")),
-    "COST": lambda board, s, now: cost(s.get("cost_usd")),
-    "MODEL": lambda board, s, now: s.get("model") or "-",
-    "NEXT TIMER": _timer,
-    "LAST EVENT": lambda board, s, now: board.last_words(s),
-}
-"""Columns in the order of the table, each with the function for its cells."""
+def title_line(s: JsonObject | None, before: str = "\n") -> str:
+    """Return the title of a session behind `before`, or "" without a title. Dialogs name what a key acts on."""
+    return f"{before}{clip(str(s['title']), TITLE)}" if s and s.get("title") else ""
 
 
 # -- the head -----------------------------------------------------------------------------------------------------------

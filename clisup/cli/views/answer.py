@@ -6,15 +6,20 @@ terminal gets deltas as they come, and a note where the shown text was withdrawn
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from clisup.cli.views.events import Event, words
+from clisup.cli.views.diffs import diff_lines
+from clisup.cli.views.events import Event, steered_words, words
+from clisup.cli.views.markdown import MarkdownBlocks, markdown_text
+from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
 
-__all__ = ["WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader"]
+__all__ = ["WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader", "diff_line"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
 _LABELS = {
@@ -32,6 +37,10 @@ _LABELS = {
 }
 
 
+_AFTER_A_MESSAGE = ("message", "message_stop", "usage", "status", "rate_limit", "process_exited", "turn_completed")
+"""Events that may come between the last message and the end of a failed turn."""
+
+
 class Output(Protocol):
     """Place for an answer and the notes beside it."""
 
@@ -41,24 +50,82 @@ class Output(Protocol):
 
     def note(self, text: str) -> None: ...
 
+    def diff(self, lines: list[str]) -> None: ...
+
+    def end_message(self) -> None: ...
+
+    def withdraw(self) -> bool: ...
+
 
 class Screen:
-    """Standard streams: stdout for the answer, stderr for the notes."""
+    """Standard streams: stdout for the answer, stderr for the notes.
+
+    A terminal gets Markdown, block by block. A pipe gets the text unchanged.
+    """
 
     def __init__(self) -> None:
         self.tty = sys.stdout.isatty()
+        self.status: StatusLine | None = None
         self._ink = Ink(sys.stderr)
+        self._blocks = MarkdownBlocks() if self.tty and os.environ.get("TERM") != "dumb" else None
+        self._drawn = 0  # blocks of this message
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     def write(self, text: str) -> None:
-        """Write a piece of the answer at once. A pipe gets it unchanged, a terminal without control characters."""
-        sys.stdout.write(plain(text) if self.tty else text)
-        sys.stdout.flush()
+        """Write a piece of the answer. A pipe gets it at once, a terminal as soon as a block of Markdown is complete."""
+        if self._blocks is None:
+            self._put(plain(text) if self.tty else text)
+        else:
+            self._draw(self._blocks.feed(text))
 
     def note(self, text: str) -> None:
         """Print a line beside the answer."""
-        print(self._ink("dim", plain(text)), file=sys.stderr, flush=True)
+        self.end_message()
+        self._print(self._ink("dim", plain(text)))
+
+    def diff(self, lines: list[str]) -> None:
+        """Print the lines of a diff beside the answer."""
+        self._print("\n".join(diff_line(self._ink, line) for line in lines))
+
+    def end_message(self) -> None:
+        """Draw the rest of a message."""
+        if self._blocks is not None:
+            self._draw(self._blocks.finish())
+            self._drawn = 0
+
+    def withdraw(self) -> bool:
+        """Drop the text that is not drawn yet. Return whether other text of the message was shown."""
+        if self._blocks is None:
+            return True
+        self._blocks.drop()
+        return self._drawn > 0
+
+    def _draw(self, blocks: list[str]) -> None:
+        for block in blocks:
+            self._put(("\n" if self._drawn else "") + markdown_text(block, sys.stdout))
+            self._drawn += 1
+
+    def _put(self, text: str) -> None:
+        with self._aside():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            if self.status is not None:
+                # Another program may print what a pipe holds on this terminal, where the status line would hide it.
+                self.status.at_start = text.endswith("\n") and self.tty
+
+    def _print(self, text: str) -> None:
+        with self._aside():
+            print(text, file=sys.stderr, flush=True)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return self.status.aside() if self.status is not None else nullcontext()
+
+
+def diff_line(ink: Ink, line: str) -> str:
+    """Return a line of a diff in its colour, without control characters."""
+    style = {"+": "green", "-": "red"}.get(line[:1], "dim")
+    return ink(style, f"  {plain(line)}")
 
 
 def blob_reader(path: str, session_id: str, name: str) -> Callable[[str], bytes]:
@@ -74,16 +141,18 @@ def blob_reader(path: str, session_id: str, name: str) -> Callable[[str], bytes]
 class TurnView:
     """View of one turn, fed with its events: the answer, and a note for each notable event beside it.
 
-    `fetch` returns the whole of a text that is stored outside its event.
+    `fetch` returns the whole of a text that is stored outside its event. `thinking`: show what the model thinks, too.
     """
 
-    def __init__(self, output: Output, fetch: Callable[[str], bytes]) -> None:
-        self._output, self._fetch = output, fetch
+    def __init__(self, output: Output, fetch: Callable[[str], bytes], *, thinking: bool = False) -> None:
+        self._output, self._fetch, self._thinking = output, fetch, thinking
         self._pending: dict[str | None, str] = {}
         self._last = "\n"
-        self._empty = True
+        self._empty = self._was_empty = True  # `_was_empty`: before the message that is shown now
         self._message: str | None = None
         self._aside = ""
+        self._unsure: tuple[str | None, str] | None = None  # last message for a pipe: it may be the words of a failure
+        self.told_stderr = False
 
     def take(self, event: Event) -> None:
         """Show the event. Text of subagents is not part of the answer."""
@@ -91,6 +160,8 @@ class TurnView:
             if event["type"] == "tool_result" and event.get("is_error"):
                 self.note(f"tool failed: {words(event)}")
             return
+        if event["type"] not in _AFTER_A_MESSAGE:
+            self._put_unsure()
         self._beside(event)
         if event["type"] in ("content_delta", "message"):
             self._note_aside()
@@ -98,6 +169,7 @@ class TurnView:
             case "content_delta" if event["kind"] == "text" and self._output.tty:
                 self._delta(event)
             case "message":
+                self._put_unsure()
                 self._confirm(event)
             case "retracted":
                 self._withdraw(event.get("message_id"))
@@ -106,13 +178,24 @@ class TurnView:
 
     def note(self, text: str) -> None:
         """Print a line beside the answer. End the answer's open line first: both may go to the same terminal."""
+        self._put_unsure()
         self._end_line()
         self._output.note(text)
 
     def _beside(self, event: Event) -> None:
         kind = event["type"]
-        if kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
+        self.told_stderr = self.told_stderr or kind == "stderr"
+        if kind == "prompt_accepted" and (steered := steered_words(event)):
+            if (event.get("actor") or {}).get("pid") != os.getpid():  # this terminal shows what was typed here
+                self.note(f"steered: {clip(steered, 400)}")
+        elif kind in _LABELS and not (kind == "rate_limit" and str(event["status"]).startswith("allowed")):
             self.note(f"{_LABELS[kind]}: {words(event)}")
+            if kind == "tool_use" and self._output.tty and (lines := diff_lines(event)):
+                self._output.diff(lines)
+        elif kind == "message" and self._thinking:
+            for block in event.get("blocks") or ():
+                if block["kind"] == "thinking" and (text := self._whole(block).strip()):
+                    self.note(f"thinking: {text}")
         elif kind == "tool_result" and event.get("is_error"):
             self.note(f"tool failed: {words(event)}")
         elif kind == "tool_result" and event.get("content"):
@@ -121,6 +204,7 @@ class TurnView:
     def _end_line(self) -> None:
         if self._last != "\n":
             self._put("\n")
+        self._output.end_message()
 
     def _delta(self, event: Event) -> None:
         id_, text = event.get("message_id"), self._whole(event)
@@ -143,23 +227,45 @@ class TurnView:
             self._withdraw(id_)
             shown = ""
         self._pending.pop(id_, None)
-        self._begin(id_)
-        self._put(text[len(shown) :])
+        if self._output.tty:
+            self._begin(id_)
+            self._put(text[len(shown) :])
+        else:
+            self._unsure = id_, text
 
     def _withdraw(self, id_: str | None) -> None:
-        if self._pending.pop(id_, ""):
+        if not self._pending.pop(id_, ""):
+            return
+        if self._output.withdraw():
             self.note(WITHDRAWN)
+        else:
+            self._last, self._empty = "\n", self._was_empty
 
     def _finish(self, event: Event) -> None:
         """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
+        error = ((event.get("error") or {}).get("message") or "").strip()
+        if self._unsure is not None and error and self._unsure[1].strip() == error:
+            self._unsure = None  # the CLI gave its failure as a message; the error says the same
+        self._put_unsure()
         for id_ in list(self._pending):
             self._withdraw(id_)
-        if self._aside.strip() == ((event.get("error") or {}).get("message") or "").strip():
+        if self._aside.strip() == error:
             self._aside = ""  # the error message repeats the text
         self._note_aside()
         if self._empty and event["outcome"] == "completed":
             self._put(self._whole(event))
         self._end_line()
+
+    def flush(self) -> None:
+        """Show what is held back: no more events come."""
+        self._put_unsure()
+        self._end_line()
+
+    def _put_unsure(self) -> None:
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None:
+            self._begin(unsure[0])
+            self._put(unsure[1])
 
     def _note_aside(self) -> None:
         """Show text of the CLI in place of the model, which is never part of the answer."""
@@ -171,7 +277,7 @@ class TurnView:
         """Begin each message on its own line."""
         if id_ != self._message:
             self._end_line()
-            self._message = id_
+            self._message, self._was_empty = id_, self._empty
 
     def _put(self, text: str) -> None:
         if text:

@@ -18,6 +18,7 @@ __all__ = [
     "event_line",
     "evidence_words",
     "question_lines",
+    "steered_words",
     "tool_words",
     "visible",
     "words",
@@ -40,7 +41,7 @@ _RESOLVED_BY = {
     "end": "the run is being ended",
     "exit": "the CLI is gone",
 }
-_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
+_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan")
 
 
 def event_line(event: Event) -> str:
@@ -66,6 +67,9 @@ def tool_words(event: Event) -> str:
     for name in _TELLING:
         if isinstance(given.get(name), str):
             return f"{event.get('name')} {given[name]}"
+    questions = given.get("questions")
+    if isinstance(questions, list) and questions and isinstance(questions[0], dict) and questions[0].get("question"):
+        return f"{event.get('name')} {questions[0]['question']}"
     return f"{event.get('name')} {json.dumps(given, ensure_ascii=False)}" if given else str(event.get("name"))
 
 
@@ -165,6 +169,21 @@ def _init(event: Event) -> str:
     )
 
 
+def steered_words(event: Event) -> str | None:
+    """Return the words of a prompt that went into a running turn, or None for other prompts: `turn_started` has theirs."""
+    if event["delivery"] != "steered":
+        return None
+    return _some(_images(event.get("images")), event.get("text")) or "a prompt whose words are not kept"
+
+
+def _accepted(event: Event) -> str:
+    place = f"at {event['position']}" if event.get("position") else None
+    head = _some(event["delivery"], place, _actor(event.get("actor")))
+    queued = _some(_images(event.get("images")), event.get("text")) if event["delivery"] == "queued" else ""
+    said = steered_words(event) or queued
+    return f"{head}: {said}" if said else head
+
+
 def _images(count: int | None) -> str | None:
     return f"[{count} image{'s' if count > 1 else ''}]" if count else None
 
@@ -174,7 +193,7 @@ WORDS: dict[str, Callable[[Event], str]] = {
     "session_init":       _init,
     "session_forked": lambda e: f"of {e['source_session_id']}" + (f", up to {e['at_turn']}" if e.get("at_turn") else ""),
     "session_seeded": lambda e: f"{e['messages']} messages",
-    "prompt_accepted":    lambda e: _some(e["delivery"], f"at {e['position']}" if e.get("position") else None, _actor(e.get("actor"))),
+    "prompt_accepted":    _accepted,
     "turn_started":       lambda e: f"run {e['run']}: {_some(_images(e.get('prompt_images')), e.get('prompt_preview'))}",
     "process_started":    lambda e: f"pid {e['pid']}: {' '.join(e.get('argv') or ())}",
     "message_start":      lambda e: e.get("model") or "",

@@ -10,6 +10,7 @@ import termios
 from types import FrameType
 from typing import Literal, NamedTuple, Self
 
+from clisup.cli.views.answer import diff_line
 from clisup.cli.views.events import visible
 from clisup.cli.views.terminal import Ink, plain
 
@@ -169,6 +170,17 @@ class PromptScreen:
             self._flush()
         start = "" if self._at_start or self._prompt is not None else "\n"
         self._above(f"{start}{self._ink('dim', plain(text))}\n")
+
+    def diff(self, lines: list[str]) -> None:
+        """Print the lines of a diff beside the answer."""
+        self._above("".join(diff_line(self._ink, line) + "\n" for line in lines))
+
+    def end_message(self) -> None:
+        """Do nothing: text is shown as it comes."""
+
+    def withdraw(self) -> bool:
+        """Return that text was shown: it is shown as it comes."""
+        return True
 
     def show(self, prompt: str) -> None:
         """Show the typed line, or draw it again."""

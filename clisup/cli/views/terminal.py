@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ink",
+    "brief",
     "clip",
     "cost",
     "count",
@@ -32,7 +33,7 @@ __all__ = [
     "width_of",
 ]
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "accent": "36"}
 _SPACES = {9: " ", 10: " "}
 _LEAST_WIDTH = 20
 
@@ -92,6 +93,22 @@ def duration(seconds: float | None) -> str:
     if minutes < 24 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes // 1440} d {minutes // 60 % 24} h"
+
+
+def brief(seconds: float | None) -> str:
+    """Return a duration for a narrow column, as `8s`, `3m`, `2h05m`, `4d1h` or `12d`."""
+    if seconds is None:
+        return "-"
+    whole = int(seconds)
+    if whole < 100:
+        return f"{whole}s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes}m"
+    hours = minutes // 60
+    if hours < 24:
+        return f"{hours}h{minutes % 60:02d}m"
+    return f"{hours // 24}d{hours % 24}h" if hours < 240 else f"{hours // 24}d"
 
 
 def size(number: float | None) -> str:

@@ -238,13 +238,9 @@ class WatchdogTask:
         if not timers:
             return "nothing: no timer is armed" + (" while the disk is full" if self._tracker.blocked else "")
         first = timers[0]
-        left = max(0.0, float(first["fires_in_s"]))
         if first["phase"] == "resting":
-            return f"the live process is let go in {left:.0f} s, unless a prompt comes"
+            return "the live process is let go when the timer fires, unless a prompt comes before"
         if first["phase"] in _FIXED:
-            return f"the {first['phase']} limit of {first['limit_s']:g} s ends the run in {left:.0f} s, whatever the CLI says"
-        look_first = ", unless its processes are at work," if first["phase"] in _PROBED and self._windows else ""
-        return (
-            f"after {first['limit_s']:g} s without a sign of life in phase {first['phase']} the run{look_first} is ended "
-            f"in {left:.0f} s"
-        )
+            return f"the {first['phase']} timer ends the run, whatever the CLI says"
+        works = " or its processes are at work" if first["phase"] in _PROBED and self._windows else ""
+        return f"the {first['phase']} timer ends the run, unless the CLI gives a sign of life before{works}"

@@ -1,0 +1,311 @@
+"""Approvals as forms: questions with choices, plans, and plain tool calls. Pure.
+
+`form_of` reads an approval. `Dialog` asks a person line by line and returns the params of `approval/respond`. `answer_of`
+makes these params of answers that are known at once. Every text of the CLI is escaped here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from clisup.cli.views.events import WIDTH, Event, question_lines, tool_words, visible
+from clisup.client.raw import JsonObject
+from clisup.errors import ClisupError
+
+__all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "Question", "answer_of", "approval_words",
+           "form_of", "with_whole_input"]  # fmt: skip
+
+CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
+PLAN_CHOICES = "  approve the plan? [y]es, [n]o: keep planning, [d]: keep planning, with a message: "
+MESSAGE = "  message to the model: "
+NO_PLAN = "(the CLI sent no plan: see its last message)"
+KEEP_PLANNING = "The user has not approved the plan. Keep planning."
+DENY = "/deny"
+"""Typed in place of an answer, this refuses the questions. Words after it go to the model."""
+
+PLAN_LINES = 400
+PREVIEW_LINES = 12
+MOST_QUESTIONS = 20
+MOST_CHOICES = 50
+"""Limits of a form. An approval over them is shown as a plain tool call."""
+
+_QUESTION_TOOLS = ("AskUserQuestion",)
+_PLAN_TOOLS = ("ExitPlanMode", "exit_plan_mode")
+_YES: JsonObject = {"decision": "allow"}
+_TOOL_ANSWERS: dict[str, JsonObject | None] = {
+    "y": _YES, "yes": _YES, "n": {"decision": "deny"}, "no": {"decision": "deny"},
+    "a": {**_YES, "remember": True}, "always": {**_YES, "remember": True}, "d": None, "deny": None,
+}  # fmt: skip
+_PLAN_ANSWERS: dict[str, JsonObject | None] = {
+    "y": _YES, "yes": _YES, "n": {"decision": "deny", "message": KEEP_PLANNING},
+    "no": {"decision": "deny", "message": KEEP_PLANNING}, "d": None, "deny": None,
+}  # fmt: skip
+_NUMBERS = re.compile(r"\d{1,6}(?:[\s,]+\d{1,6})*")
+
+
+class FormError(ValueError):
+    """Answer that does not fit its question. The text tells a person what to type."""
+
+
+class Choice(NamedTuple):
+    """Choice of a question, as the CLI offers it."""
+
+    label: str
+    description: str = ""
+    preview: str = ""
+
+
+class Question(NamedTuple):
+    """Question of the CLI. `several`: more than one choice may be taken. Without `choices`, the answer is free text."""
+
+    text: str
+    header: str = ""
+    kind: Literal["choice", "text", "number"] = "choice"
+    choices: tuple[Choice, ...] = ()
+    several: bool = False
+    note: str = ""
+    least: float | None = None
+    most: float | None = None
+    unit: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the question and its numbered choices for a terminal."""
+        lines = _barred(self.text, PREVIEW_LINES)
+        lines += [f"    {visible(self.note)[:WIDTH]}"] if self.note else []
+        for number, choice in enumerate(self.choices, 1):
+            about = f" - {visible(choice.description)[:WIDTH]}" if choice.description else ""
+            lines.append(f"  {number}) {visible(choice.label)[:WIDTH]}{about}")
+            lines += [f"   {line}" for line in _barred(choice.preview, PREVIEW_LINES)] if choice.preview else []
+        return lines
+
+    @property
+    def prompt(self) -> str:
+        """Return the words before the typed answer."""
+        count = len(self.choices)
+        if count:
+            which = f"1-{count}, or several as 1,2" if self.several else f"1-{count}"
+            return f"  answer ({which}, or your own words; {DENY} refuses): "
+        return f"  answer ({self._range()}{DENY} refuses): "
+
+    def read(self, typed: str) -> str:
+        """Return the answer for the CLI. Raises `FormError`.
+
+        Numbers name choices, and so do their labels. Other text is the answer itself; `=` before the text says so for numbers.
+        """
+        text = typed.strip()
+        if text.startswith("=") and text[1:].strip():
+            return text[1:].strip()
+        if not text:
+            raise FormError("type an answer" + (f", or {DENY}" if self.choices else ""))
+        if self.kind == "number":
+            return self._number(text)
+        if not self.choices:
+            return text
+        if _NUMBERS.fullmatch(text):
+            return self._chosen([int(part) for part in re.split(r"[\s,]+", text)])
+        same = [choice.label for choice in self.choices if choice.label.casefold() == text.casefold()]
+        return self._joined(same[:1]) if same else text
+
+    def _chosen(self, numbers: list[int]) -> str:
+        count = len(self.choices)
+        for number in numbers:
+            if not 1 <= number <= count:
+                raise FormError(f"there is no choice {number}: type 1 to {count}, or ={number} to answer {number}")
+        numbers = list(dict.fromkeys(numbers))
+        if len(numbers) > 1 and not self.several:
+            raise FormError("only one choice can be taken: type one number")
+        return self._joined([self.choices[number - 1].label for number in numbers])
+
+    def _joined(self, labels: list[str]) -> str:
+        """Return the labels as claude reads them: several are joined by commas, quoted where a label has one."""
+        if not self.several:
+            return labels[0]
+        return ", ".join(
+            json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label for label in labels
+        )
+
+    def _number(self, text: str) -> str:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        within = (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+        if not math.isfinite(value) or not within:
+            raise FormError(f"type a number {self._range()}".rstrip("; "))
+        return text
+
+    def _range(self) -> str:
+        unit = f" {visible(self.unit)[:20]}" if self.unit else ""
+        if self.kind != "number" or self.least is None or self.most is None:
+            return ""
+        return f"from {self.least:g} to {self.most:g}{unit}; "
+
+
+class Form(NamedTuple):
+    """Approval as a person answers it."""
+
+    kind: Literal["tool", "questions", "plan"]
+    approval: Event
+    questions: tuple[Question, ...] = ()
+    plan: str = ""
+
+    def head(self, number: int = 0) -> list[str]:
+        """Return the lines before the prompt: of the question `number`, of the plan, or of the tool call."""
+        if self.kind == "tool":
+            return question_lines(self.approval)
+        if self.kind == "plan":
+            return ["plan:", *_barred(self.plan, PLAN_LINES)]
+        question, count = self.questions[number], len(self.questions)
+        place = f" {number + 1} of {count}" if count > 1 else ""
+        header = f" ({visible(question.header)[:60]})" if question.header else ""
+        return [f"question{place}{header}:", *question.lines()]
+
+
+def form_of(approval: Event) -> Form:
+    """Return the form of an approval. An input of an unknown shape gives the form of a plain tool call."""
+    name, given = approval.get("tool_name"), approval.get("input") or {}
+    if name in _QUESTION_TOOLS and (questions := _questions(given.get("questions"))):
+        return Form("questions", approval, questions=questions)
+    if name in _PLAN_TOOLS and not approval.get("blob"):
+        return Form("plan", approval, plan=_text(given, "plan").strip() or NO_PLAN)
+    return Form("tool", approval)
+
+
+def with_whole_input(approval: Event, fetch: Callable[[str], bytes]) -> Event:
+    """Return the approval with its whole input. `fetch` reads a blob; if the blob is gone, the approval stays as it is."""
+    if not approval.get("blob"):
+        return approval
+    try:
+        whole = json.loads(fetch(approval["blob"]))
+    except (ClisupError, ValueError, RecursionError):
+        return approval
+    return {**approval, "input": whole, "blob": None} if isinstance(whole, dict) else approval
+
+
+def answer_of(form: Form, typed: Sequence[str]) -> JsonObject:
+    """Return the params of `approval/respond` for one typed answer of each question. Raises `FormError`."""
+    if form.kind != "questions":
+        answers = _PLAN_ANSWERS if form.kind == "plan" else _TOOL_ANSWERS
+        answer = answers.get(typed[0].strip().lower()) if len(typed) == 1 else None
+        if answer is None:
+            raise FormError("answer yes or no")
+        return dict(answer)
+    if len(typed) != len(form.questions):
+        raise FormError(f"give {len(form.questions)} answers, one for each question: {len(typed)} came")
+    read = {question.text: question.read(text) for question, text in zip(form.questions, typed, strict=True)}
+    return {**_YES, "updated_input": {**form.approval["input"], "answers": read}}
+
+
+def approval_words(approval: Event) -> str:
+    """Return an approval in a few words: the first question, the plan's first line, or the tool call."""
+    form = form_of(approval)
+    if form.kind == "questions":
+        more = f" (and {len(form.questions) - 1} more)" if len(form.questions) > 1 else ""
+        return f"question: {form.questions[0].text}{more}"
+    if form.kind == "plan":
+        return f"plan: {form.plan.splitlines()[0].lstrip('# ')}"
+    return tool_words({**approval, "name": approval["tool_name"]})
+
+
+class Dialog:
+    """Dialog with a person over one approval. Show `lines`, then `prompt`; give each typed line to `take`.
+
+    `take` returns the params of `approval/respond`, without the ids, as soon as they are complete.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.lines = form.head()
+        self.prompt = _first_prompt(form)
+        self._typed: list[str] = []
+        self._step = self._on_question if form.kind == "questions" else self._on_choice
+
+    def take(self, line: str) -> JsonObject | None:
+        """Handle a typed line. Then `lines` are the lines to be shown next, with `prompt` below them."""
+        self.lines = []
+        return self._step(line)
+
+    def _on_choice(self, line: str) -> JsonObject | None:
+        answers = _PLAN_ANSWERS if self.form.kind == "plan" else _TOOL_ANSWERS
+        word = line.strip().lower()
+        if word not in answers:
+            return None  # the prompt stays
+        if (answer := answers[word]) is not None:
+            return dict(answer)
+        self.prompt, self._step = MESSAGE, self._on_message
+        return None
+
+    def _on_message(self, line: str) -> JsonObject | None:
+        return {"decision": "deny", "message": line.strip() or (KEEP_PLANNING if self.form.kind == "plan" else "")}
+
+    def _on_question(self, line: str) -> JsonObject | None:
+        word, _, rest = line.strip().partition(" ")
+        if word == DENY:
+            return {"decision": "deny"} | ({"message": rest.strip()} if rest.strip() else {})
+        question = self.form.questions[len(self._typed)]
+        try:
+            question.read(line)
+        except FormError as error:
+            self.lines = [f"  {error}"]
+            return None
+        self._typed.append(line)
+        if len(self._typed) == len(self.form.questions):
+            return answer_of(self.form, self._typed)
+        self.lines = self.form.head(len(self._typed))
+        self.prompt = self.form.questions[len(self._typed)].prompt
+        return None
+
+
+def _first_prompt(form: Form) -> str:
+    if form.kind == "questions":
+        return form.questions[0].prompt
+    return PLAN_CHOICES if form.kind == "plan" else CHOICES
+
+
+def _barred(text: str, most: int) -> list[str]:
+    """Return the lines of a text behind bars, so that no text can look like the form itself."""
+    parts = text.rstrip().split("\n")
+    shown = [f"  | {visible(part.rstrip()[:WIDTH])}".rstrip() for part in parts[:most]]
+    cut = len(parts) > most or any(len(part) > WIDTH for part in parts[:most])
+    return [*shown, "  [cut: clisup approvals --json shows the whole input]"] if cut else shown
+
+
+def _questions(given: Any) -> tuple[Question, ...]:
+    """Return the questions of an input, or none if one of them cannot be shown or answered."""
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_QUESTIONS:
+        return ()
+    read = [_question(item) for item in given]
+    whole = tuple(question for question in read if question is not None)
+    texts = {question.text for question in whole}
+    return whole if len(texts) == len(given) else ()
+
+
+def _question(item: Any) -> Question | None:
+    if not isinstance(item, dict) or not isinstance(item.get("question"), str):
+        return None
+    options = item.get("options") or []
+    if not isinstance(options, list) or len(options) > MOST_CHOICES:
+        return None
+    choices = tuple(Choice(_text(o, "label"), _text(o, "description"), _text(o, "preview")) for o in options)
+    if not all(choice.label for choice in choices):
+        return None
+    kind = item.get("kind")
+    return Question(
+        item["question"], _text(item, "header"), kind if kind in ("text", "number") and not choices else "choice",
+        choices, item.get("multiSelect") is True, _text(item, "description"), _figure(item, "min"), _figure(item, "max"),
+        _text(item, "unit"),
+    )  # fmt: skip
+
+
+def _text(item: Any, name: str) -> str:
+    value = item.get(name) if isinstance(item, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _figure(item: dict[str, Any], name: str) -> float | None:
+    value = item.get(name)
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else None

@@ -1,0 +1,86 @@
+"""The real claude asks questions and shows a plan: the answers of a form reach the model in claude's own words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clisup.cli.views.form import answer_of, form_of
+from tests.e2e.lab import ClaudeLab
+from tests.e2e.scenarios import Reply, Scenario, in_turn, message, say, tool, use
+
+pytestmark = pytest.mark.e2e
+Lab = Callable[..., ClaudeLab]
+QUESTIONS = {
+    "questions": [
+        {
+            "question": "Which database?",
+            "header": "Store",
+            "options": [
+                {"label": "SQLite", "description": "one file"},
+                {"label": "Postgres", "description": "a server"},
+            ],
+            "multiSelect": False,
+        },
+        {
+            "question": "Which checks?",
+            "header": "Checks",
+            "options": [{"label": "lint", "description": "a"}, {"label": "unit, slow", "description": "b"}],
+            "multiSelect": True,
+        },
+        {
+            "question": "Which port?",
+            "header": "Port",
+            "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}],
+            "multiSelect": False,
+        },
+    ]
+}
+PLAN = "# Move it\n1. Copy the file.\n2. Delete the old one."
+
+
+def write_the_plan(body: dict[str, Any], n: int) -> Reply:
+    """Write the plan into the file that claude's reminder names: ExitPlanMode takes the plan from there."""
+    named = re.search(r'/[^\s"\\\\]+/plans/[^\s"\\\\]+\.md', json.dumps(body["messages"]))
+    assert named is not None
+    return [*message(body, n, tool("Write", "w", {"file_path": named[0], "content": PLAN}))]
+
+
+ASKS = Scenario("questions", in_turn(use(tool("AskUserQuestion", "q", QUESTIONS)), say("Thanks.")), recorded=False)
+PLANS = Scenario("plan", in_turn(write_the_plan, use(tool("ExitPlanMode", "p", {})), say("Done.")), recorded=False)
+
+
+def answered(here: ClaudeLab, session: str, *typed: str) -> dict[str, Any]:
+    """Answer the open approval as a person types, and return the result of its tool."""
+    approval = here.wait_for(session, "approval_requested")
+    with here.client() as client:
+        answer = answer_of(form_of(approval), typed)
+        client.call("approval/respond", session_id=session, approval_id=approval["approval_id"], **answer)
+    assert here.wait_for(session, "turn_completed")["outcome"] == "completed"
+    (*_, result) = here.events(session, "tool_result")
+    return dict(result)
+
+
+def test_choices_several_choices_and_own_words_reach_the_model(lab: Lab) -> None:
+    here = lab(ASKS)
+    session = here.open(mode="live")
+    here.prompt(session, "Ask me.")
+    result = answered(here, session, "2", "1,2", "=8080")
+    assert result["content"].startswith(("Your questions have been answered:", "The user answered:"))
+    for part in ('"Which database?"="Postgres"', '"Which checks?"="lint, "unit, slow""', '"Which port?"="8080"'):
+        assert part in result["content"]
+
+
+@pytest.mark.parametrize(("typed", "said"), [("yes", "approved your plan"), ("no", "Keep planning.")])
+def test_a_plan_is_approved_or_sent_back(lab: Lab, typed: str, said: str) -> None:
+    here = lab(PLANS)
+    session = here.open(mode="live", permission_mode="plan")
+    here.prompt(session, "Plan it.")
+    approval = here.wait_for(session, "approval_requested", tool_name="ExitPlanMode")
+    assert form_of(approval).plan == PLAN
+    result = answered(here, session, typed)
+    assert said in result["content"] and bool(result.get("is_error")) == (typed == "no")
