@@ -181,12 +181,17 @@ class AsyncCalls(AsyncRequests):
 
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
-    async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
-        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them."""
+    async def clear(
+        self, *, dry_run: bool = False, older_than_s: float | None = None, foreign: bool = False
+    ) -> GcResult:
+        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them.
+
+        `foreign` also removes dead sockets of programs that clisup did not start.
+        """
         from clisup.client.answers import read
         from clisup.wire.results import GcResult
 
-        params = given({"dry_run": dry_run, "older_than_s": older_than_s})
+        params = given({"dry_run": dry_run, "older_than_s": older_than_s, "foreign": foreign or None})
         return read(GcResult, await self.call("daemon/gc", **params), "daemon/gc")
 
     async def restart_daemon(self) -> RestartResult:

@@ -81,13 +81,17 @@ class GcFailure(Result):
 
 
 class GcResult(Result):
-    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call."""
+    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call.
+
+    `foreign` lists leftovers of programs that clisup did not start. They stay, unless the request has `foreign`.
+    """
 
     dry_run: bool
     items: list[GcItem]
     bytes: int
     failed: list[GcFailure]
     more: int
+    foreign: list[GcItem] = []
 
 
 class BackendInfo(Result):
