@@ -194,6 +194,7 @@ SPAWNING = {
 SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
+    "clisup.cli.commands.manual": "man shows a page on a terminal",
     "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else

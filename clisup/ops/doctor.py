@@ -77,7 +77,8 @@ class DirectoryFacts:
     """Directory as this user sees it.
 
     `mode` is None if the directory is missing; `free_bytes` and `file_system` if unknown. `problem` is the reason why
-    the daemon would refuse the directory, because others can change it, and the remedy.
+    the daemon would refuse the directory, because others can change it, and the remedy. `obstacle` is the reason why a
+    missing directory cannot be created.
     """
 
     path: str
@@ -87,6 +88,7 @@ class DirectoryFacts:
     problem: tuple[str, str] | None = None
     free_bytes: int | None = None
     file_system: str | None = None
+    obstacle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,9 @@ def _state(facts: MachineFacts) -> Verdict:
     state = facts.state
     if state.problem is not None:
         return fail(f"{state.path} is open to others: {state.problem[0]}", state.problem[1])
+    if state.mode is None and state.obstacle is not None:
+        fix = "set daemon.state_dir or CLISUP_STATE_DIR to a directory of your own"
+        return fail(f"{state.path} cannot be created: {state.obstacle}", fix)
     if state.mode is None:
         return ok(f"{state.path} does not exist yet: the daemon creates it")
     if facts.storage is not None and facts.storage[0] != "ok":
@@ -200,6 +205,9 @@ def _socket(facts: MachineFacts) -> Verdict:
     if directory.problem is not None:
         what, fix = directory.problem
         return fail(f"{directory.path} is open to others, who could replace the socket: {what}", fix)
+    if directory.mode is None and directory.obstacle is not None:
+        fix = "set daemon.socket or CLISUP_SOCKET to a path in a directory of your own"
+        return fail(f"{directory.path} cannot be created: {directory.obstacle}", fix)
     if directory.mode is None:
         return ok(f"{facts.socket}; its directory does not exist yet: the daemon creates it")
     if not directory.writable:

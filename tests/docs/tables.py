@@ -24,7 +24,6 @@ NOT_RUN: dict[str, str] = {
     r"^nc -U ": "interactive; what is typed into it is checked against the method table",
     r"<(session|byte|instance)>": "what belongs there is on one's screen; tests/daemon/test_storage.py does it",
     r"^clisup (top|attach)\b": "needs a terminal; tests/daemon/test_attach.py gives them one",
-    r"\bman -l": "man is not installed everywhere; tests/cli/test_man.py has it read the pages where it is",
     r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
     r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",

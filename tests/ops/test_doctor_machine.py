@@ -65,6 +65,8 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("cwd", {"cwd": replace(PRIVATE, mode=0o1777)}, "warn"),
         ("cwd", {"cwd": replace(PRIVATE, mode=0o755, writable=False)}, "ok"),
         ("state directory", {"state": DirectoryFacts("/later")}, "ok"),
+        ("state directory", {"state": DirectoryFacts("/never", obstacle="no")}, "fail"),
+        ("socket", {"socket_directory": DirectoryFacts("/never", obstacle="no")}, "fail"),
         ("state directory", {"state": replace(PRIVATE, writable=False)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, mode=0o755)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, problem=OPEN)}, "fail"),

@@ -14,9 +14,10 @@ from clisup.cli.views.events import Event, words
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
 
-__all__ = ["WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader"]
+__all__ = ["UNFINISHED", "WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
+UNFINISHED = "[unfinished: the turn ended before the CLI had sent all of this text]"
 _LABELS = {
     "tool_use": "tool",
     "permission_denied": "denied",
@@ -146,14 +147,14 @@ class TurnView:
         self._begin(id_)
         self._put(text[len(shown) :])
 
-    def _withdraw(self, id_: str | None) -> None:
+    def _withdraw(self, id_: str | None, note: str = WITHDRAWN) -> None:
         if self._pending.pop(id_, ""):
-            self.note(WITHDRAWN)
+            self.note(note)
 
     def _finish(self, event: Event) -> None:
-        """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
+        """End the answer, with a note on text that no message confirmed. Show an answer that only the turn's end holds."""
         for id_ in list(self._pending):
-            self._withdraw(id_)
+            self._withdraw(id_, WITHDRAWN if event["outcome"] == "completed" else UNFINISHED)
         if self._aside.strip() == ((event.get("error") or {}).get("message") or "").strip():
             self._aside = ""  # the error message repeats the text
         self._note_aside()

@@ -109,7 +109,7 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
     with trio.move_on_after(LOOK_LIMIT_S):
         look = partial(directory_facts, path, entries=entries)
         return await trio.to_thread.run_sync(look, abandon_on_cancel=True)
-    return DirectoryFacts(path)
+    return DirectoryFacts(path, obstacle=f"its file system did not answer within {LOOK_LIMIT_S:g} s")
 
 
 async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:
