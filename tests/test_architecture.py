@@ -131,6 +131,7 @@ DAEMON_ROOMS = {
     "tools": {"journal", "runs", "sessions.context"},
     "sessions": {"journal", "runs", "limits", "approvals", "tools", "ops.drift"},
     "ops": {"journal", "runs", "limits", "approvals", "tools", "sessions"},
+    "notify": {"journal", "sessions"},
     "clients": {"journal", "runs", "limits", "approvals", "tools", "sessions", "ops"},
 }
 """Folders of the daemon, lowest first: what each may import of the others. Files beside the folders are for all."""
@@ -180,6 +181,7 @@ CLOCKS = {
 }
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
+    "clisup.host.process.commands",
     "clisup.host.process.executables",
     "clisup.host.systemd.journal",
     "clisup.host.process.keepers",

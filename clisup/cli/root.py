@@ -26,7 +26,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "serve": "commands.daemon:serve", "status": "status.command:status", "top": "top:top",
         "metrics": "commands.daemon:metrics", "stop": "commands.daemon:stop", "gc": "commands.sessions:gc",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install", "uninstall": "commands.install:uninstall",
-        "config": "commands.config:config",
+        "config": "commands.config:config", "notify": "commands.notify:notify",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
@@ -44,7 +44,7 @@ _PLACES: dict[str, dict[str, str]] = {
 SYNONYMS = {
     "start": "serve", "up": "serve", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
     "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
-    "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
+    "webhook": "notify", "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
 }
 """Names that other programs use for a command and that look unlike its name here."""
 # fmt: on

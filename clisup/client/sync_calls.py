@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         BackendInfo,
         CheckFinding,
         GcResult,
+        NotifyRow,
+        NotifyTest,
         ReloadResult,
         RestartResult,
         SessionSummary,
@@ -191,6 +193,20 @@ class BlockingCalls(BlockingRequests):
 
         params = given({"dry_run": dry_run, "older_than_s": older_than_s, "foreign": foreign or None})
         return read(GcResult, self.call("daemon/gc", **params), "daemon/gc")
+
+    def notify_targets(self) -> list[NotifyRow]:
+        """Return the targets of `[[notify]]` with their state and counts."""
+        from clisup.wire.results import NotifyListResult
+
+        return (self._read(NotifyListResult, "notify/list")).targets
+
+    def test_notify(self, name: str | None = None) -> list[NotifyTest]:
+        """Send a test message to one target of `[[notify]]`, or to all. Return what came back."""
+        from clisup.client.answers import read
+        from clisup.wire.results import NotifyTestResult
+
+        sent = self.call("notify/test", **given({"name": name}))
+        return read(NotifyTestResult, sent, "notify/test").results
 
     def restart_daemon(self) -> RestartResult:
         """Restart the daemon in place, with the present code and configuration. Turns go on."""

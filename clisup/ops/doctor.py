@@ -113,7 +113,8 @@ class MachineFacts:
     place of the configuration. If it cannot be read, `configuration_problem` is the reason and the remedy. `storage` is
     the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. If no daemon answers,
     `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
-    format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
+    format of a running daemon and the number of lost lines. `notify` are the targets of its `[[notify]]`. `hidden`
+    marks a /proc that does not show every process.
     """
 
     configuration: str
@@ -134,6 +135,7 @@ class MachineFacts:
     stale: bool = False
     log: tuple[str, int] | None = None
     hidden: bool = False
+    notify: tuple[Mapping[str, object], ...] = ()
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -242,6 +244,18 @@ def _log(facts: MachineFacts) -> Verdict:
     )
 
 
+def _notify(facts: MachineFacts) -> Verdict | None:
+    if not facts.notify:
+        return None
+    fix = "clisup notify test shows the answer; correct the [[notify]] table, then: clisup daemon reload"
+    failing = [f"{row['name']} since {row['failing_since']}: {row['error']}" for row in facts.notify if row["error"]]
+    if failing:
+        return warn(f"messages fail: {'; '.join(failing[:SHOWN])}", fix)
+    if lost := [f"{row['given_up']} of {row['name']}" for row in facts.notify if row["given_up"]]:
+        return warn(f"messages given up since the daemon's start: {_list(lost)}", fix)
+    return ok(_list([str(row["name"]) for row in facts.notify]))
+
+
 def _cgroup(facts: MachineFacts) -> Verdict:
     if facts.cgroup is not None:
         return ok(f"one for each run, below {facts.cgroup}")
@@ -305,6 +319,7 @@ MACHINE_CHECKS: Checks = (
     ("configuration", _configuration),
     ("daemon", _daemon),
     ("log", _log),
+    ("notify", _notify),
     ("cwd", _cwd),
     ("state directory", _state),
     ("socket", _socket),

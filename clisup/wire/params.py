@@ -86,6 +86,12 @@ class GcParams(Params):
     foreign: bool = False
 
 
+class NotifyTestParams(Params):
+    """`name` is the name of a `[[notify]]` table. Without it every table is tested."""
+
+    name: Annotated[str, Field(max_length=64)] | None = None
+
+
 class BackendEnvParams(Params):
     name: Annotated[str, Field(max_length=64)]
     env: dict[str, str] = {}

@@ -38,6 +38,7 @@ ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 
 BEFORE: dict[str, Callable[[Scene], object]] = {
     # pattern -> what has to be there before the line
+    r"^clisup notify test": lambda scene: scene.add_receiver(),
     r"^python fleet\.py|^python approvals_webhook\.py": lambda scene: scene.copy_examples(),
     r"^python llm_": lambda scene: scene.copy_examples(),
     r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),

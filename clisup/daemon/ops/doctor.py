@@ -46,6 +46,7 @@ class Surroundings:
     configuration_problem: tuple[str, str] | None = None
     drift: tuple[DriftEntry, ...] = ()
     log: tuple[str, int] | None = None
+    notify: tuple[Mapping[str, object], ...] = ()
 
 
 async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
@@ -77,6 +78,7 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         state=await _look_at(around.state_dir, entries=True),
         storage=around.storage,
         log=around.log,
+        notify=around.notify,
         holder=holder,
         stale=stale,
         socket=around.socket,
