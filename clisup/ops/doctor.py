@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
+from clisup.policy.notify import trouble
 from clisup.policy.versions import version_key
 
 Status = Literal["ok", "warn", "fail"]
@@ -245,15 +246,11 @@ def _log(facts: MachineFacts) -> Verdict:
 
 
 def _notify(facts: MachineFacts) -> Verdict | None:
-    if not facts.notify:
-        return None
-    fix = "clisup notify test shows the answer; correct the [[notify]] table, then: clisup daemon reload"
-    failing = [f"{row['name']} since {row['failing_since']}: {row['error']}" for row in facts.notify if row["error"]]
-    if failing:
-        return warn(f"messages fail: {'; '.join(failing[:SHOWN])}", fix)
-    if lost := [f"{row['given_up']} of {row['name']}" for row in facts.notify if row["given_up"]]:
-        return warn(f"messages given up since the daemon's start: {_list(lost)}", fix)
-    return ok(_list([str(row["name"]) for row in facts.notify]))
+    if problem := trouble(facts.notify):
+        return warn(
+            problem, "clisup notify test shows the answer; correct the [[notify]] table, then: clisup daemon reload"
+        )
+    return ok(_list([str(row["name"]) for row in facts.notify])) if facts.notify else None
 
 
 def _cgroup(facts: MachineFacts) -> Verdict:

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ __all__ = [
     "sample",
     "signature",
     "signing_key",
+    "trouble",
 ]
 
 NOTICED = frozenset({"approval_requested", "turn_completed", "rate_limit", "notice"})
@@ -225,3 +226,12 @@ def next_wait(tried: int, retry_after_s: float | None = None) -> float:
     """Return the seconds before the next try after `tried` failures: 1, 2, 4 ..., or what the server asks for."""
     doubled = float(2 ** min(max(tried, 1) - 1, 20))
     return min(MAX_WAIT_S, max(doubled, retry_after_s or 0.0))
+
+
+def trouble(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return what is wrong with targets, as `notify/list` describes them, or an empty string."""
+    failing = [f"{row['name']} since {row['failing_since']}: {row['error']}" for row in rows if row["error"]]
+    if failing:
+        return f"messages fail: {'; '.join(failing)}"
+    lost = [f"{row['given_up']} of {row['name']}" for row in rows if row["given_up"]]
+    return f"messages given up since the daemon's start: {', '.join(lost)}" if lost else ""
