@@ -29,6 +29,7 @@ class SessionOptions(TypedDict, total=False):
     history: Sequence[Mapping[str, Any]] | None
     cli_tools: Literal["default", "none"] | list[str] | None
     system_prompt_mode: Literal["append", "replace"] | None
+    title: str | None
 
 
 class PromptOptions(TypedDict, total=False):
@@ -41,6 +42,7 @@ class PromptOptions(TypedDict, total=False):
     output_schema: Mapping[str, Any] | None
     tools: Sequence[Mapping[str, Any]] | None
     sampling: Mapping[str, Any] | None
+    timeout_s: float | None
 
 
 class EventOptions(TypedDict, total=False):

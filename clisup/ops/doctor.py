@@ -14,8 +14,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from clisup.ops.drift import DriftEntry
+from clisup.ops.notify_check import notify_verdict
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
-from clisup.policy.notify import trouble
 from clisup.policy.versions import version_key
 
 Status = Literal["ok", "warn", "fail"]
@@ -78,8 +78,7 @@ class DirectoryFacts:
     """Directory as this user sees it.
 
     `mode` is None if the directory is missing; `free_bytes` and `file_system` if unknown. `problem` is the reason why
-    the daemon would refuse the directory, because others can change it, and the remedy. `obstacle` is the reason why a
-    missing directory cannot be created.
+    the daemon would refuse the directory, because others can change it, and the remedy. `obstacle`: why it cannot be created.
     """
 
     path: str
@@ -114,8 +113,8 @@ class MachineFacts:
     place of the configuration. If it cannot be read, `configuration_problem` is the reason and the remedy. `storage` is
     the state that a running daemon sees, with its error. `time` is the wall clock's, in seconds. If no daemon answers,
     `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
-    format of a running daemon and the number of lost lines. `notify` are the targets of its `[[notify]]`. `hidden`
-    marks a /proc that does not show every process.
+    format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
+    `notify` are the targets of a running daemon.
     """
 
     configuration: str
@@ -174,8 +173,9 @@ def _state(facts: MachineFacts) -> Verdict:
     if state.problem is not None:
         return fail(f"{state.path} is open to others: {state.problem[0]}", state.problem[1])
     if state.mode is None and state.obstacle is not None:
-        fix = "set daemon.state_dir or CLISUP_STATE_DIR to a directory of your own"
-        return fail(f"{state.path} cannot be created: {state.obstacle}", fix)
+        return fail(
+            f"{state.path} cannot be created: {state.obstacle}", "set daemon.state_dir to a directory of your own"
+        )
     if state.mode is None:
         return ok(f"{state.path} does not exist yet: the daemon creates it")
     if facts.storage is not None and facts.storage[0] != "ok":
@@ -209,8 +209,9 @@ def _socket(facts: MachineFacts) -> Verdict:
         what, fix = directory.problem
         return fail(f"{directory.path} is open to others, who could replace the socket: {what}", fix)
     if directory.mode is None and directory.obstacle is not None:
-        fix = "set daemon.socket or CLISUP_SOCKET to a path in a directory of your own"
-        return fail(f"{directory.path} cannot be created: {directory.obstacle}", fix)
+        return fail(
+            f"{directory.path} cannot be created: {directory.obstacle}", "set daemon.socket to a path of your own"
+        )
     if directory.mode is None:
         return ok(f"{facts.socket}; its directory does not exist yet: the daemon creates it")
     if not directory.writable:
@@ -243,14 +244,6 @@ def _log(facts: MachineFacts) -> Verdict:
     return ok(
         "to the journal: journalctl -t clisup" if form == "journald" else f"as {form} on stderr: clisup daemon log"
     )
-
-
-def _notify(facts: MachineFacts) -> Verdict | None:
-    if problem := trouble(facts.notify):
-        return warn(
-            problem, "clisup notify test shows the answer; correct the [[notify]] table, then: clisup daemon reload"
-        )
-    return ok(_list([str(row["name"]) for row in facts.notify])) if facts.notify else None
 
 
 def _cgroup(facts: MachineFacts) -> Verdict:
@@ -316,7 +309,7 @@ MACHINE_CHECKS: Checks = (
     ("configuration", _configuration),
     ("daemon", _daemon),
     ("log", _log),
-    ("notify", _notify),
+    ("notify", lambda facts: notify_verdict(facts.notify)),
     ("cwd", _cwd),
     ("state directory", _state),
     ("socket", _socket),

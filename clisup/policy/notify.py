@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -27,7 +27,6 @@ __all__ = [
     "sample",
     "signature",
     "signing_key",
-    "trouble",
 ]
 
 NOTICED = frozenset({"approval_requested", "turn_completed", "rate_limit", "notice"})
@@ -40,6 +39,8 @@ MAX_BODY = 64 * 1024
 """Limit of bytes of a body. The event of a longer one is left out."""
 MAX_LINE = 200
 """Limit of characters of the line for a person."""
+MAX_TITLE = 60
+"""Limit of characters of a session's title in that line."""
 _LIMITS = ("rate_limit", "quota_exceeded")
 _FAILED = ("failed", "timed_out")
 _PREFIX = "whsec_"
@@ -125,8 +126,9 @@ def message_of(event: JsonObject, kind: str, about: Subject) -> Message:
         "link": None,
         "event": shown,
     }
-    where = about.title or about.cwd.rstrip("/").rpartition("/")[2] or "/"
-    line = one_line(f"{about.backend} in {where}: {_words(event, kind)}")
+    where = about.cwd.rstrip("/").rpartition("/")[2] or "/"
+    title = f' "{about.title[:MAX_TITLE]}"' if about.title else ""
+    line = one_line(f"{about.backend} in {where}{title}: {_words(event, kind)}")
     return Message(f"{session}_{seq}", kind, str(event["ts"]), line, data)
 
 
@@ -226,12 +228,3 @@ def next_wait(tried: int, retry_after_s: float | None = None) -> float:
     """Return the seconds before the next try after `tried` failures: 1, 2, 4 ..., or what the server asks for."""
     doubled = float(2 ** min(max(tried, 1) - 1, 20))
     return min(MAX_WAIT_S, max(doubled, retry_after_s or 0.0))
-
-
-def trouble(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return what is wrong with targets, as `notify/list` describes them, or an empty string."""
-    failing = [f"{row['name']} since {row['failing_since']}: {row['error']}" for row in rows if row["error"]]
-    if failing:
-        return f"messages fail: {'; '.join(failing)}"
-    lost = [f"{row['given_up']} of {row['name']}" for row in rows if row["given_up"]]
-    return f"messages given up since the daemon's start: {', '.join(lost)}" if lost else ""

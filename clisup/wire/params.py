@@ -123,8 +123,16 @@ class ApprovalsParams(Params):
     unattended: Literal["wait", "deny"] | None = None
 
 
+Title = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
+]
+"""Title of a session: one line with a visible character."""
+
+
 class SessionNewParams(Params):
-    backend: Annotated[str, Field(max_length=64)]
+    """A missing `backend` is the configuration's `defaults.backend`, else the only installed CLI."""
+
+    backend: Annotated[str, Field(max_length=64)] | None = None
     cwd: Path
     session_id: SessionId | None = None
     mode: Literal["one-shot", "live"] | None = None
@@ -142,6 +150,7 @@ class SessionNewParams(Params):
     history: History | None = None
     cli_tools: CliTools | None = None
     system_prompt_mode: Literal["append", "replace"] | None = None
+    title: Title | None = None
 
 
 class SessionForkParams(Params):
@@ -205,6 +214,7 @@ class PromptParams(Params):
     output_schema: OutputSchema | None = None
     tools: Tools | None = None
     sampling: SamplingParams | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] | None = None
     wait: bool = False
 
     @property
@@ -250,6 +260,11 @@ class SetModelParams(Params):
 class SetPermissionModeParams(Params):
     session_id: SessionId
     permission_mode: PermissionMode
+
+
+class SetTitleParams(Params):
+    session_id: SessionId
+    title: Title
 
 
 class SetBudgetParams(Params):
@@ -342,7 +357,7 @@ class EventsParams(Params):
 
 class BlobParams(Params):
     session_id: SessionId
-    blob: Annotated[str, Field(pattern=r"^(raw|blob)-[0-9]+-(out|err)-[0-9a-z.-]+$", max_length=128)]
+    blob: Annotated[str, Field(pattern=r"^((raw|blob)-[0-9]+-(out|err)|prompt)-[0-9a-z.-]+$", max_length=128)]
     offset: Seq = 0
     limit: Annotated[int, Field(ge=1, le=8 * 1024 * 1024)] = 1024 * 1024
 

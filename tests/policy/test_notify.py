@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from clisup.policy.notify import (
@@ -86,6 +87,8 @@ def test_a_message_names_its_session_and_has_one_id_for_its_event() -> None:
         "type": "approval_requested", "approval_id": "1:0", "tool_name": "Bash", "input": {"command": "git push"}
     }  # fmt: skip
     assert body["data"]["labels"] == {"team": "web"}
+    titled = message_of(ASKED, "approval_requested", msgspec.structs.replace(ABOUT, title="Mend the tests"))
+    assert titled.line == 'claude in app "Mend the tests": asks to use Bash'
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,12 @@ class NotifyTarget:
             return
         if kind == "approval_requested":
             await trio.sleep(max(0.0, APPROVAL_GRACE_S - _age(event)))
-        about = Subject(spec.session_id, spec.backend, session.context.setting("model"), spec.cwd, spec.labels)
+        branches, context = self._manager.services.branches, session.context
+        await branches.refresh([spec.cwd])
+        about = Subject(
+            spec.session_id, spec.backend, context.setting("model"), spec.cwd, spec.labels,
+            title=context.title, branch=branches.of(spec.cwd),
+        )  # fmt: skip
         await self._deliver(session, event, message_of(event, kind, about))
 
     async def _deliver(self, session: Session, event: JsonObject, message: Message) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from clisup.model.journal import Record, Source
+from clisup.model.prompts.kept import title_of
 from clisup.model.sessions.turn_state import (
     ApprovalEntry,
     EndedTurn,
@@ -81,9 +82,10 @@ class TurnRecord(Struct):
 class Ledger(Struct):
     """Folded state of a session.
 
-    `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`
-    and `budget` are the clients' changes since the opening of the session. `steers` are the steered prompts by id.
-    `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of unknown cost.
+    `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`,
+    `budget` and `title` are changes since the opening of the session. `closed_by` is "client" or "idle". `steers` are the
+    steered prompts by id. `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of
+    unknown cost.
     """
 
     current: TurnRecord | None = None
@@ -118,6 +120,10 @@ class Ledger(Struct):
     last_error: str | None = None
     last_turn: EndedTurn | None = None
     closed: bool = False
+    closed_by: str | None = None
+    title: str | None = None
+    cli_title: str | None = None
+    first_words: str | None = None
     last_event: NewestEvent | None = None
 
     def apply(self, record: Record, *, max_keys: int = DEFAULT_KEYS) -> None:
@@ -196,6 +202,8 @@ class Ledger(Struct):
         self.native_lost = memo.get("native_lost", self.native_lost)
         self.transcript = memo.get("transcript", self.transcript)
         self.budget = memo.get("budget", self.budget)
+        self.title = memo.get("title", self.title)
+        self.first_words = memo.get("first_words", self.first_words)
         self.end_steers(memo.get("dropped", ()))
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
@@ -203,6 +211,10 @@ class Ledger(Struct):
         if self.active_turn is not None:
             _remember_run(self.active_turn, memo)
             self.runs = max(self.runs, self.active_turn.run)
+
+    def title_of(self, opened: str | None) -> str | None:
+        """Return the title: of a client, else of the opening, else of the CLI, else the words of the first prompt."""
+        return self.title or opened or self.cli_title or self.first_words
 
     def snapshot(self) -> JsonObject:
         """Return the whole state as JSON values, for the head of a new segment."""
@@ -409,9 +421,14 @@ def _add_cost(ledger: Ledger, event: JsonObject, usage: Usage) -> None:
         ledger.cost_source = event.get("cost_source", "reported")
 
 
+def _status(ledger: Ledger, event: JsonObject) -> None:
+    if event["status"] == "title":
+        ledger.cli_title = title_of(event.get("detail") or "") or ledger.cli_title
+
+
 def _notice(ledger: Ledger, event: JsonObject) -> None:
     if event["code"] == "closed":
-        ledger.closed = True
+        ledger.closed, ledger.closed_by = True, (event.get("data") or {}).get("by", "client")
     elif event["code"] == "resumed" and ledger.current is not None:
         ledger.current.paused_s += float((event.get("data") or {}).get("pause_s") or 0)
 
@@ -427,6 +444,7 @@ _HANDLERS: dict[str, Callable[[Ledger, JsonObject], None]] = {
     "approval_requested": _approval_requested,
     "approval_resolved": _approval_resolved,
     "turn_completed": _turn_completed,
+    "status": _status,
     "notice": _notice,
 }
 
