@@ -17,8 +17,8 @@ from clisup.model.structs import JsonObject
 __all__ = [
     "MAX_WAIT_S",
     "NOTICED",
-    "Message",
-    "Request",
+    "NotifyMessage",
+    "NotifyRequest",
     "Subject",
     "kind_of",
     "message_of",
@@ -58,7 +58,7 @@ class Subject(Struct, frozen=True):
     branch: str | None = None
 
 
-class Message(Struct, frozen=True):
+class NotifyMessage(Struct, frozen=True):
     """Message about one event. `id` is the same for each delivery of the event. `line` is for a person."""
 
     id: str
@@ -76,7 +76,7 @@ class Message(Struct, frozen=True):
         return body
 
 
-class Request(Struct, frozen=True):
+class NotifyRequest(Struct, frozen=True):
     """Body of a POST, and its headers."""
 
     body: bytes
@@ -109,7 +109,7 @@ def _kinds(event: JsonObject) -> list[str]:
 # -- the message -------------------------------------------------------------------------------------------------------
 
 
-def message_of(event: JsonObject, kind: str, about: Subject) -> Message:
+def message_of(event: JsonObject, kind: str, about: Subject) -> NotifyMessage:
     """Return the message. Its texts are cut; `link` is for a later page about the event."""
     session, seq = about.session_id, int(str(event["seq"]))
     shown = {name: _cut(value) for name, value in event.items() if name not in ("session_id", "seq", "ts", "turn_id")}
@@ -129,12 +129,12 @@ def message_of(event: JsonObject, kind: str, about: Subject) -> Message:
     where = about.cwd.rstrip("/").rpartition("/")[2] or "/"
     title = f' "{about.title[:MAX_TITLE]}"' if about.title else ""
     line = one_line(f"{about.backend} in {where}{title}: {_words(event, kind)}")
-    return Message(f"{session}_{seq}", kind, str(event["ts"]), line, data)
+    return NotifyMessage(f"{session}_{seq}", kind, str(event["ts"]), line, data)
 
 
-def sample(id_: str, timestamp: str) -> Message:
+def sample(id_: str, timestamp: str) -> NotifyMessage:
     """Return the message of `clisup notify test`."""
-    return Message(id_, "test", timestamp, "clisup: this is a test message", {"link": None, "event": None})
+    return NotifyMessage(id_, "test", timestamp, "clisup: this is a test message", {"link": None, "event": None})
 
 
 def _words(event: JsonObject, kind: str) -> str:
@@ -179,7 +179,7 @@ def _encoded(value: object) -> bytes:
 # -- the request -------------------------------------------------------------------------------------------------------
 
 
-def request_of(message: Message, form: Literal["json", "ntfy", "slack", "gotify"]) -> Request:
+def request_of(message: NotifyMessage, form: Literal["json", "ntfy", "slack", "gotify"]) -> NotifyRequest:
     """Return the request for a service, unsigned."""
     urgent = message.type in ("approval_requested", "turn_failed", "limit")
     title = f"clisup: {message.type.replace('_', ' ')}"
@@ -190,14 +190,14 @@ def request_of(message: Message, form: Literal["json", "ntfy", "slack", "gotify"
             "Title": title,
             "Priority": "high" if urgent else "default",
         }
-        return Request(message.line.encode(), headers)
+        return NotifyRequest(message.line.encode(), headers)
     if form == "slack":
         text = message.line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return Request(_encoded({"text": text}), as_json)
+        return NotifyRequest(_encoded({"text": text}), as_json)
     if form == "gotify":
         body = {"title": title, "message": message.line, "priority": 8 if urgent else 4}
-        return Request(_encoded(body), as_json)
-    return Request(message.to_json(), as_json)
+        return NotifyRequest(_encoded(body), as_json)
+    return NotifyRequest(message.to_json(), as_json)
 
 
 def signing_key(secret: str) -> bytes:

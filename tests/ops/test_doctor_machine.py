@@ -34,7 +34,9 @@ GOOD = MachineFacts(
     daemon={"version": "1", "pid": 7, "state": "ready"},
     storage=("ok", None),
     log=("journald", 0),
+    notify=({"name": "hook", "failing_since": None, "error": None, "given_up": 0},),
 )
+FAILING = {"name": "hook", "failing_since": "2026", "error": "HTTP 503", "given_up": 0}
 
 
 def finding(check: str, **facts: object) -> Finding:
@@ -67,6 +69,8 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("state directory", {"state": DirectoryFacts("/later")}, "ok"),
         ("state directory", {"state": DirectoryFacts("/never", obstacle="no")}, "fail"),
         ("socket", {"socket_directory": DirectoryFacts("/never", obstacle="no")}, "fail"),
+        ("notify", {"notify": (FAILING,)}, "warn"),
+        ("notify", {"notify": (FAILING | {"error": None, "given_up": 2},)}, "warn"),
         ("state directory", {"state": replace(PRIVATE, writable=False)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, mode=0o755)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, problem=OPEN)}, "fail"),

@@ -12,7 +12,7 @@ from clisup.policy.notify import (
     MAX_BODY,
     MAX_WAIT_S,
     NOTICED,
-    Message,
+    NotifyMessage,
     Subject,
     kind_of,
     message_of,
@@ -127,7 +127,7 @@ def test_half_a_surrogate_pair_is_written() -> None:
 
 
 def test_each_service_gets_its_form() -> None:
-    urgent = Message("i", "turn_failed", "t", "a < b & <c>", {})
+    urgent = NotifyMessage("i", "turn_failed", "t", "a < b & <c>", {})
     assert json.loads(request_of(urgent, "slack").body) == {"text": "a &lt; b &amp; &lt;c&gt;"}
     gotify = json.loads(request_of(urgent, "gotify").body)
     assert gotify == {"title": "clisup: turn failed", "message": "a < b & <c>", "priority": 8}

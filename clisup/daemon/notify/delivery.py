@@ -12,7 +12,7 @@ import trio
 from clisup.config.model import NotifyConfig
 from clisup.host import clock
 from clisup.host.process.commands import run_command
-from clisup.policy.notify import Message, one_line, request_of, signature, signing_key
+from clisup.policy.notify import NotifyMessage, one_line, request_of, signature, signing_key
 
 __all__ = ["Delivery", "Outcome"]
 
@@ -44,11 +44,11 @@ class Delivery:
         # A thread that hangs, for instance in a look-up of a name, keeps its token: there is never a second one.
         self._threads = trio.CapacityLimiter(1)
 
-    async def attempt(self, message: Message) -> Outcome:
+    async def attempt(self, message: NotifyMessage) -> Outcome:
         """Deliver the message once."""
         return await (self._run(message) if self._config.url is None else self._post(message))
 
-    async def _run(self, message: Message) -> Outcome:
+    async def _run(self, message: NotifyMessage) -> Outcome:
         limit_s = self._config.timeout_s
         about = {
             "CLISUP_NOTIFY": self._config.label,
@@ -72,7 +72,7 @@ class Delivery:
             return Outcome(False, f"the command ended with {how}", done.output)
         return Outcome(True, "exit code 0", done.output)
 
-    async def _post(self, message: Message) -> Outcome:
+    async def _post(self, message: NotifyMessage) -> Outcome:
         from clisup.host.http_post import post  # not needed for the start
 
         config = self._config

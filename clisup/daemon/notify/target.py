@@ -25,7 +25,7 @@ from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.model.journal import event_type
 from clisup.model.structs import JsonObject
-from clisup.policy.notify import NOTICED, Message, Subject, kind_of, message_of, next_wait
+from clisup.policy.notify import NOTICED, NotifyMessage, Subject, kind_of, message_of, next_wait
 from clisup.store.cursor_store import CursorFile
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class NotifyTarget:
         )  # fmt: skip
         await self._deliver(session, event, message_of(event, kind, about))
 
-    async def _deliver(self, session: Session, event: JsonObject, message: Message) -> None:
+    async def _deliver(self, session: Session, event: JsonObject, message: NotifyMessage) -> None:
         """Try until the message is delivered or given up. An approval that was answered meanwhile needs no message."""
         tried = 0
         while message.type != "approval_requested" or event["approval_id"] in session.approvals.open:
@@ -192,7 +192,7 @@ class NotifyTarget:
             _log.warning("messages fail", notify=self.config.label, target=self.config.target, error=outcome.detail)
         self._error = outcome.detail
 
-    def _give_up(self, message: Message, tried: int, why: str) -> None:
+    def _give_up(self, message: NotifyMessage, tried: int, why: str) -> None:
         self._count("given_up")
         self._gave_up = self._gave_up or tried > 0
         session, turn = message.data.get("session_id"), message.data.get("turn_id")
