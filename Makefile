@@ -16,7 +16,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## the main job on the embedded demo backend, in about 20 s, in a scratch directory
+demo: $(READY)  ## the main job on the embedded demo backend, in about 10 s, in a scratch directory
 	@$(BIN)/clisup demo
 
 # Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.

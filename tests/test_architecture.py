@@ -138,6 +138,7 @@ DAEMON_ROOMS = {
     "tools": {"journal", "runs", "sessions.context"},
     "sessions": {"journal", "runs", "limits", "approvals", "tools", "ops.drift"},
     "ops": {"journal", "runs", "limits", "approvals", "tools", "sessions"},
+    "notify": {"journal", "sessions"},
     "clients": {"journal", "runs", "limits", "approvals", "tools", "sessions", "ops"},
 }
 """Folders of the daemon, lowest first: what each may import of the others. Files beside the folders are for all."""
@@ -187,6 +188,7 @@ CLOCKS = {
 }
 CLOCK_FILES = {"clisup.host.clock"}
 SPAWN_FILES = {
+    "clisup.host.process.commands",
     "clisup.host.process.executables",
     "clisup.host.systemd.journal",
     "clisup.host.process.keepers",
@@ -202,6 +204,7 @@ SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
     "clisup.starting": "`clisup start` starts the daemon, which outlives the command",
+    "clisup.cli.commands.manual": "man shows a page on a terminal",
     "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else

@@ -30,6 +30,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install",
         "uninstall": "commands.install:uninstall", "config": "commands.config:config",
+        "notify": "commands.notify:notify",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
@@ -47,7 +48,7 @@ _PLACES: dict[str, dict[str, str]] = {
 SYNONYMS = {
     "up": "start", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
     "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
-    "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
+    "webhook": "notify", "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
 }
 """Names that other programs use for a command and that look unlike its name here."""
 # fmt: on

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         CheckFinding,
         GcResult,
         NativeSessionInfo,
+        NotifyRow,
+        NotifyTest,
         ReloadResult,
         RestartResult,
         SessionSummary,
@@ -193,13 +195,32 @@ class AsyncCalls(AsyncRequests):
 
         return await self._read(ReloadResult, "daemon/reload", dry_run=dry_run)
 
-    async def clear(self, *, dry_run: bool = False, older_than_s: float | None = None) -> GcResult:
-        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them."""
+    async def clear(
+        self, *, dry_run: bool = False, older_than_s: float | None = None, foreign: bool = False
+    ) -> GcResult:
+        """Remove closed sessions of that age, and leftovers (`daemon/gc`). With `dry_run` only list them.
+
+        `foreign` also removes dead sockets of programs that clisup did not start.
+        """
         from clisup.client.answers import read
         from clisup.wire.results import GcResult
 
-        params = given({"dry_run": dry_run, "older_than_s": older_than_s})
+        params = given({"dry_run": dry_run, "older_than_s": older_than_s, "foreign": foreign or None})
         return read(GcResult, await self.call("daemon/gc", **params), "daemon/gc")
+
+    async def notify_targets(self) -> list[NotifyRow]:
+        """Return the targets of `[[notify]]` with their state and counts."""
+        from clisup.wire.results import NotifyListResult
+
+        return (await self._read(NotifyListResult, "notify/list")).targets
+
+    async def test_notify(self, name: str | None = None) -> list[NotifyTest]:
+        """Send a test message to one target of `[[notify]]`, or to all. Return what came back."""
+        from clisup.client.answers import read
+        from clisup.wire.results import NotifyTestResult
+
+        sent = await self.call("notify/test", **given({"name": name}))
+        return read(NotifyTestResult, sent, "notify/test").results
 
     async def restart_daemon(self) -> RestartResult:
         """Restart the daemon in place, with the present code and configuration. Turns go on."""

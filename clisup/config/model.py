@@ -5,15 +5,17 @@ Pure: `clisup.host.config_file` reads the file; this module makes a frozen `Conf
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from clisup.errors import ConfigurationError
 from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
 from clisup.model.structs import JsonObject
 from clisup.policy.approval_rules import MAX_RULES, ApprovalRule
+from clisup.policy.notify import signing_key
 from clisup.policy.prices import Price
 
 Dialect = Literal["", "chat", "responses"]
@@ -78,6 +80,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
 MAX_PROBLEMS = 100  # problems that an error reports for one file
+MAX_NOTIFY = 32  # tables [[notify]]
 
 
 class _Table(BaseModel):
@@ -235,6 +238,85 @@ class TracingConfig(_Table):
     timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
 
 
+NotifyEvent = Literal["approval_requested", "turn_failed", "turn_completed", "limit"]
+NotifyFormat = Literal["json", "ntfy", "slack", "gotify"]
+_LOOPBACK = re.compile(r"http://(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?(/|$)")
+_ADDRESS = re.compile(r"https?://([^\s/@:]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[\x21-\x7e]*)?")
+
+
+def _is_address(value: SecretStr | None) -> SecretStr | None:
+    text = value.get_secret_value() if value is not None else ""
+    if text and (len(text) > 2048 or not _ADDRESS.fullmatch(text)):
+        raise ValueError("Input should be an address such as https://ntfy.sh/my-topic, without a user or a password")
+    if text.startswith("http://") and not _LOOPBACK.match(text):
+        raise ValueError("Input should begin with https://: http:// is for servers on this machine only")
+    return value
+
+
+def _is_signing_key(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        signing_key(value.get_secret_value())
+    return value
+
+
+class NotifyConfig(_Table):
+    """Table `[[notify]]`: events that go to a command, or to an address."""
+
+    name: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,47})?$")] = ""
+    on: Annotated[list[NotifyEvent], Field(min_length=1, max_length=4)] = ["approval_requested", "turn_failed"]
+    command: Annotated[list[str], Field(max_length=64)] = []
+    url: Annotated[SecretStr, AfterValidator(_is_address)] | None = None
+    format: NotifyFormat = "json"
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")], SecretStr] = {}
+    secret: Annotated[SecretStr, AfterValidator(_is_signing_key)] | None = None
+    secret_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    secret_file: Annotated[str, Field(max_length=4096)] = ""
+    labels: dict[str, str] = {}
+    backends: list[str] = []
+    timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
+    retries: Annotated[int, Field(ge=0, le=100)] = 10
+    max_age_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("Input should have exactly one of command and url")
+        if self.command and (self.headers or self.format != "json" or self.signed):
+            raise ValueError("Input should have no headers, no secret and no other format than json beside a command")
+        if sum(map(bool, (self.secret, self.secret_env, self.secret_file))) > 1:
+            raise ValueError("Input should have only one of secret, secret_env and secret_file")
+        if any(not _HEADER_VALUE.fullmatch(value.get_secret_value()) for value in self.headers.values()):
+            raise ValueError("Input should have headers of one line of ASCII text each")
+        return self
+
+    @property
+    def signed(self) -> bool:
+        """Tell whether requests are signed."""
+        return bool(self.secret or self.secret_env or self.secret_file)
+
+    @property
+    def target(self) -> str:
+        """Return the program, or the host of the address. The rest of an address may be a secret."""
+        if self.url is None:
+            return self.command[0].rpartition("/")[2]
+        return self.url.get_secret_value().partition("://")[2].partition("/")[0]
+
+    @property
+    def label(self) -> str:
+        """Return the name: of the table, else of the program or the host."""
+        return self.name or re.sub(r"[^a-z0-9._-]", "-", self.target.lower()).strip("._-")[:48] or "notify"
+
+
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,4096}")
+
+
+def _distinct(tables: list[NotifyConfig]) -> list[NotifyConfig]:
+    labels = [table.label for table in tables]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise ValueError(f"Input should have tables with different names, and {twice!r} is there twice: set name")
+    return tables
+
+
 class DefaultsConfig(_Table):
     """Table `[defaults]`: values of sessions that name none. The table of a backend takes precedence.
 
@@ -254,6 +336,7 @@ class Config(_Table):
     defaults: DefaultsConfig = DefaultsConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
+    notify: Annotated[list[NotifyConfig], Field(max_length=MAX_NOTIFY), AfterValidator(_distinct)] = []
     prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 
     @property
@@ -317,6 +400,12 @@ def parse_config(raw: Mapping[str, Any], *, source: str = "the configuration") -
 def with_env(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
     """Return the same backend with these values from files added to its `env`."""
     return backend.model_copy(update={"env": backend.env | {name: SecretStr(value) for name, value in values.items()}})
+
+
+def with_secret(table: NotifyConfig, secret: str) -> NotifyConfig:
+    """Return the same table with this secret in place of its source. Raises `ValueError` for an invalid secret."""
+    signing_key(secret)
+    return table.model_copy(update={"secret": SecretStr(secret), "secret_env": "", "secret_file": ""})
 
 
 def refusal(

@@ -20,6 +20,7 @@ from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.clients.connection import Handlers
 from clisup.daemon.clients.server import Server
 from clisup.daemon.metrics import watch_lag
+from clisup.daemon.notify.notifications import Notifications
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.ops.status import summaries_of
 from clisup.daemon.reexec import Reexec
@@ -124,6 +125,7 @@ class Daemon:
         self._service_status = ServiceStatus(self.notifier, self._vitals, self._look)
         self.manager: Manager
         self._tracing: Tracing | None = None
+        self.notifications: Notifications
         self.server: Server
         self.retention: Retention
 
@@ -204,6 +206,8 @@ class Daemon:
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
             self._nursery = nursery
             self.trace()
+            self.notifications = Notifications(self.manager, self.reexec.env, self.socket_path, nursery)
+            self.notifications.apply(self.config.notify)
             nursery.start_soon(self._vitals.keep, "retention", self.retention.run)
             self.state = "ready"
             nursery.start_soon(self._service_status.ready)  # a service manager that does not listen must delay nothing
@@ -345,6 +349,7 @@ class Daemon:
             session.detach()
         with trio.move_on_after(SETTLE_LIMIT_S):
             await self.server.deliver_all()
+            await self.notifications.settle()
             if self._tracing is not None:
                 await self._tracing.settle()
 
@@ -408,6 +413,7 @@ class Daemon:
             "damaged_sessions": self.manager.damaged,
             "totals": self.manager.totals(),
             "drift": self.manager.services.drift.describe(),
+            "notify": self.notifications.describe(),
             "clients": [
                 {
                     "uid": c.peer.uid,
@@ -439,6 +445,7 @@ class Daemon:
             daemon={**self.identity(), "state": self.state},
             storage=(storage["state"], storage["error"]),
             drift=tuple(services.drift),
+            notify=tuple(self.notifications.describe()),
             log=(LOG.form, LOG.outlet.dropped) if LOG.outlet is not None else None,
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]

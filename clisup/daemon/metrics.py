@@ -73,6 +73,7 @@ NOTICES = (
     "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
 )  # fmt: skip
 SPAN_RESULTS = ("exported", "failed", "dropped")
+NOTIFY_RESULTS = ("delivered", "failed", "given_up")
 _SIGNALS = (
     "HUP", "INT", "QUIT", "ILL", "ABRT", "BUS", "FPE", "KILL", "SEGV", "PIPE", "ALRM", "TERM", "XCPU", "XFSZ", "SYS",
 )  # fmt: skip
@@ -190,6 +191,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("clisup_refused_frames_total", "Frames that were no request, or exceeded their connection's share for too long."),
     _counter("clisup_requests_total", "Requests answered, by method; unknown methods are other.", "method"),
     _counter("clisup_request_errors_total", "Requests answered with an error, by method and the error's kind.", "method", "kind"),
+    # messages
+    _counter("clisup_notifications_total", "Tries to deliver messages of [[notify]], by result: delivered, or failed; and messages given_up.", "result"),
     # drift and traces
     _gauge("clisup_drift_sightings", "Recorded unknown frames and fields, by kind of CLI; kept over restarts.", "kind", "what"),
     _gauge("clisup_spans_queued", "Spans that wait to be exported; 0 if tracing is off."),
@@ -231,6 +234,7 @@ class Metrics:
                 zero = Histogram(metric.bounds) if metric.bounds else 0
                 self.values[metric.name] = {} if metric.labels else {(): zero}
         self._start_at_zero("clisup_spans_total", SPAN_RESULTS)
+        self._start_at_zero("clisup_notifications_total", NOTIFY_RESULTS)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter."""

@@ -30,7 +30,7 @@ NAMED = 10  # sessions in an error's data
 IN_MESSAGE = 3  # sessions in its message
 # Keys that decide what a CLI may do, what is run for it, and which variables it gets.
 _TRUST = re.compile(
-    r"backends\.[^.]+\.(?:approvals\.|command$|args|env\b|env_files|pass_env|permission_mode)|daemon\.scrub_lists$"
+    r"backends\.[^.]+\.(?:approvals\.|command$|args|env\b|env_files|pass_env|permission_mode)|daemon\.scrub_lists$|notify$"
 )
 _log = structlog.get_logger()
 
@@ -143,3 +143,4 @@ def _apply(daemon: Daemon, config: Config, backends: Backends) -> None:
     daemon.retention.renew(config.daemon.retention)
     if traces_anew:
         daemon.trace()
+    daemon.notifications.apply(config.notify)

@@ -76,6 +76,9 @@ class Services:
     opened: NativeSessions = field(default_factory=NativeSessions)
     everywhere: Watchers = field(default_factory=dict)  # followers of all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # told of ended turns, and counted as no session's followers
+    at_notices: set[Watcher] = field(
+        default_factory=set
+    )  # told of events that [[notify]] may tell; no followers either
     metrics: Metrics = field(default_factory=Metrics)
     event_cache: EventCache = field(default_factory=EventCache)
     own: set[int] = field(default_factory=set)  # pids of the connected keepers and their CLIs

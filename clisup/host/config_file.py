@@ -16,7 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from clisup.config.model import BackendConfig, Config, parse_config, problems_of, refusal, with_env
+from clisup.config.model import (
+    BackendConfig,
+    Config,
+    NotifyConfig,
+    parse_config,
+    problems_of,
+    refusal,
+    with_env,
+    with_secret,
+)
 from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
@@ -138,11 +147,14 @@ def read_credentials(env: Mapping[str, str], carried: Mapping[str, str]) -> dict
 
 
 def with_credentials(config: Config, credentials: Mapping[str, str] | None, env: Mapping[str, str]) -> Config:
-    """Return the configuration with the values of each `env_files` in the backend's `env`.
+    """Return the configuration with the values of each `env_files` in the backend's `env`, and of each `[[notify]]` secret.
 
     `credentials` is None for a command that systemd does not start: values that only the daemon gets then stay out.
     Raises `ConfigurationError` that names the key and never the value.
     """
+    if any(table.secret_env or table.secret_file for table in config.notify):
+        tables = [_signed(f"notify.{at}", table, credentials, env) for at, table in enumerate(config.notify)]
+        config = config.model_copy(update={"notify": tables})
     if not any(backend.env_files for backend in config.backends.values()):
         return config
     filled = {
@@ -150,6 +162,35 @@ def with_credentials(config: Config, credentials: Mapping[str, str] | None, env:
         for name, backend in config.backends.items()
     }
     return config.model_copy(update={"backends": filled})
+
+
+def _signed(
+    where: str, table: NotifyConfig, credentials: Mapping[str, str] | None, env: Mapping[str, str]
+) -> NotifyConfig:
+    """Return the table with its secret in `secret`. A secret that only the daemon gets stays out for other commands."""
+    if table.secret_env:
+        key, found = f"{where}.secret_env", env.get(table.secret_env)
+        if found is None and credentials is not None:
+            raise ConfigurationError(
+                f"cannot use {key}, because the daemon's environment has no variable {table.secret_env}",
+                hint="start the daemon with it, or use secret_file",
+                key=key,
+            )
+    elif table.secret_file.startswith(PREFIX):
+        key, found = f"{where}.secret_file", None
+        if credentials is not None:
+            found = _one_value(key, _credential(key, table.secret_file.removeprefix(PREFIX), credentials))
+    elif table.secret_file:
+        key = f"{where}.secret_file"
+        found = _one_value(key, _read_private(key, _path(key, table.secret_file, env)))
+    else:
+        return table
+    if found is None:
+        return table
+    try:
+        return with_secret(table, found)
+    except ValueError as error:
+        raise ConfigurationError(f"cannot use {key}: {error}", hint="replace the secret", key=key) from None
 
 
 def _filled(

@@ -66,6 +66,8 @@ FAILPOINTS: dict[str, str] = {
     "cursor.after": "when it is stored",
     "retention.before": "before each removal by retention",
     "retention.after": "after each removal by retention",
+    "notify.before": "before each try to deliver a message of [[notify]]",
+    "notify.after": "after it, before its cursor moves",
     "restart.before": "before a restart in place executes the daemon again",
 }  # fmt: skip
 _RULE = re.compile(r"([a-z.]+)=(kill|E[A-Z]+)(?:@(\d+)(-(\d*))?)?")

@@ -24,11 +24,13 @@ def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
         problem = problem_of(path, entries=entries)
         status = os.stat(path)
     except FileNotFoundError:
-        return DirectoryFacts(path, problem=problem)  # the directory would be created there
-    except (OSError, ValueError):
-        return DirectoryFacts(path)
+        return DirectoryFacts(path, problem=problem, obstacle=_obstacle(path))
+    except OSError as error:
+        return DirectoryFacts(path, obstacle=error.strerror or type(error).__name__)
+    except ValueError as error:
+        return DirectoryFacts(path, obstacle=str(error))
     if not stat.S_ISDIR(status.st_mode):
-        return DirectoryFacts(path)
+        return DirectoryFacts(path, obstacle="the path is not a directory")
     return DirectoryFacts(
         path,
         mode=stat.S_IMODE(status.st_mode),
@@ -38,6 +40,16 @@ def directory_facts(path: str, *, entries: bool = False) -> DirectoryFacts:
         free_bytes=_free(path),
         file_system=_file_system(path),
     )
+
+
+def _obstacle(path: str) -> str | None:
+    """Return why a missing directory cannot be created, or None."""
+    above = os.path.dirname(os.path.realpath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return f"{above} is not a directory"
+    return None if os.access(above, os.W_OK | os.X_OK) else f"this user cannot write to {above}"
 
 
 def is_root() -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from clisup.ops.drift import DriftEntry
+from clisup.ops.notify_check import notify_verdict
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
 from clisup.policy.versions import version_key
 
@@ -77,7 +78,7 @@ class DirectoryFacts:
     """Directory as this user sees it.
 
     `mode` is None if the directory is missing; `free_bytes` and `file_system` if unknown. `problem` is the reason why
-    the daemon would refuse the directory, because others can change it, and the remedy.
+    the daemon would refuse the directory, because others can change it, and the remedy. `obstacle`: why it cannot be created.
     """
 
     path: str
@@ -87,6 +88,7 @@ class DirectoryFacts:
     problem: tuple[str, str] | None = None
     free_bytes: int | None = None
     file_system: str | None = None
+    obstacle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class MachineFacts:
     `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
     format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
     `search_path` is the PATH on which the daemon looks for the CLIs.
+    `notify` are the targets of a running daemon.
     """
 
     configuration: str
@@ -134,6 +137,7 @@ class MachineFacts:
     log: tuple[str, int] | None = None
     hidden: bool = False
     search_path: str = ""
+    notify: tuple[Mapping[str, object], ...] = ()
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -170,6 +174,10 @@ def _state(facts: MachineFacts) -> Verdict:
     state = facts.state
     if state.problem is not None:
         return fail(f"{state.path} is open to others: {state.problem[0]}", state.problem[1])
+    if state.mode is None and state.obstacle is not None:
+        return fail(
+            f"{state.path} cannot be created: {state.obstacle}", "set daemon.state_dir to a directory of your own"
+        )
     if state.mode is None:
         return ok(f"{state.path} does not exist yet: the daemon creates it")
     if facts.storage is not None and facts.storage[0] != "ok":
@@ -202,6 +210,10 @@ def _socket(facts: MachineFacts) -> Verdict:
     if directory.problem is not None:
         what, fix = directory.problem
         return fail(f"{directory.path} is open to others, who could replace the socket: {what}", fix)
+    if directory.mode is None and directory.obstacle is not None:
+        return fail(
+            f"{directory.path} cannot be created: {directory.obstacle}", "set daemon.socket to a path of your own"
+        )
     if directory.mode is None:
         return ok(f"{facts.socket}; its directory does not exist yet: the daemon creates it")
     if not directory.writable:
@@ -306,6 +318,7 @@ MACHINE_CHECKS: Checks = (
     ("daemon", _daemon),
     ("log", _log),
     ("PATH", _search_path),
+    ("notify", lambda facts: notify_verdict(facts.notify)),
     ("cwd", _cwd),
     ("state directory", _state),
     ("socket", _socket),

@@ -114,6 +114,12 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "no traces": _event("error", "error", "tracing cannot start; turns go on"),
     "spans not taken": _event("warning", "endpoint", "the collector does not answer: these spans are dropped, and counted"),
     "spans taken again": _event("info", "endpoint", "the collector answers again"),
+    # messages
+    "messages fail": _event("warning", "notify target error", "a command or an address of [[notify]] does not take messages: they wait"),
+    "messages delivered again": _event("info", "notify", "the command or the address takes messages again"),
+    "message given up": _event("warning", "session turn notify type tries error", "a message of [[notify]] was not delivered, and is not tried again", limited=True),
+    "message not made": _event("error", "session notify exception", "the session's journal makes no messages", limited=True),
+    "no messages": _event("error", "notify error", "a table of [[notify]] cannot keep its cursor; turns go on"),
     # accounts, storage, retention, drift
     "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),
     "account limits not read": _event("warning", "error", "the known rate limits are lost"),

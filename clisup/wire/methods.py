@@ -37,6 +37,8 @@ METHODS: dict[str, Method] = {
     "daemon/reload": Method(p.ReloadParams, r.ReloadResult, "admin", "Reload the configuration file. The daemon applies all of it, or nothing and returns the error."),
     "daemon/restart": Method(p.Empty, r.RestartResult, "admin", "Restart in place with the installed code and the current configuration; turns go on."),
     "daemon/gc": Method(p.GcParams, r.GcResult, "admin", "Remove closed sessions and leftovers, or list them."),
+    "notify/list": Method(p.Empty, r.NotifyListResult, "observe", "List the targets of [[notify]] with their state and counts."),
+    "notify/test": Method(p.NotifyTestParams, r.NotifyTestResult, "drive", "Send a test message to one target of [[notify]] or to all, and return what came back."),
     "backend/list": Method(p.Empty, None, "observe", "List the configured backends, their versions, and why a backend is not available."),
     "backend/env": Method(p.BackendEnvParams, r.BackendEnvResult, "observe", "Show the variables that a backend's environment keeps, drops and sets: names and rules, never values."),
     "backend/models": Method(p.BackendModelsParams, r.BackendModelsResult, "drive", "List the models that the provider of an API backend offers. Asks the provider, no model."),

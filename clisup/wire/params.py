@@ -76,10 +76,20 @@ OLDER_THAN_S = 7 * 86_400.0
 
 
 class GcParams(Params):
-    """`older_than_s` (seconds) applies to closed sessions only. Leftovers are removed at any age."""
+    """`older_than_s` (seconds) applies to closed sessions only. Leftovers are removed at any age.
+
+    `foreign` removes leftovers of programs that clisup did not start, too.
+    """
 
     dry_run: bool = False
     older_than_s: Annotated[float, Field(ge=0, le=3.2e9, allow_inf_nan=False)] = OLDER_THAN_S
+    foreign: bool = False
+
+
+class NotifyTestParams(Params):
+    """`name` is the name of a `[[notify]]` table. Without it every table is tested."""
+
+    name: Annotated[str, Field(max_length=64)] | None = None
 
 
 class BackendEnvParams(Params):

@@ -81,13 +81,55 @@ class GcFailure(Result):
 
 
 class GcResult(Result):
-    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call."""
+    """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call.
+
+    `foreign` lists leftovers of programs that clisup did not start. They stay, unless the request has `foreign`.
+    """
 
     dry_run: bool
     items: list[GcItem]
     bytes: int
     failed: list[GcFailure]
     more: int
+    foreign: list[GcItem] = []
+
+
+class NotifyRow(Result):
+    """Target of one `[[notify]]` table, with its counts since the daemon's start. `target` is a program or a host."""
+
+    name: str
+    on: list[str]
+    kind: Literal["command", "url"]
+    target: str
+    format: str
+    signed: bool
+    labels: dict[str, str]
+    backends: list[str]
+    state: Literal["ok", "failing"]
+    failing_since: str | None
+    error: str | None
+    delivered: int
+    failed: int
+    given_up: int
+
+
+class NotifyListResult(Result):
+    targets: list[NotifyRow]
+
+
+class NotifyTest(Result):
+    """Result of a test message. `output` is the head of what the command printed, or of the server's answer."""
+
+    name: str
+    target: str
+    ok: bool
+    detail: str
+    output: str
+    duration_s: float
+
+
+class NotifyTestResult(Result):
+    results: list[NotifyTest]
 
 
 class BackendInfo(Result):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from clisup.model.events import TurnOutcome
 from clisup.model.structs import JsonObject
-from clisup.wire.results import BackendInfo, Result, SessionSummary
+from clisup.wire.results import BackendInfo, NotifyRow, Result, SessionSummary
 
 STATUS_SCHEMA = 1
 
@@ -168,3 +168,4 @@ class StatusResult(Result):
     totals: Totals
     drift: list[DriftCounts]
     clients: list[ClientRow]
+    notify: list[NotifyRow] = []

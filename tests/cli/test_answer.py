@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.cli.views.answer import WITHDRAWN, TurnView
+from clisup.cli.views.answer import UNFINISHED, WITHDRAWN, TurnView
 
 Event = dict[str, Any]
 
@@ -88,6 +88,12 @@ def test_deltas_that_no_message_confirms_do_not_count() -> None:
     pieces, notes = show(delta("lost"), completed("the whole answer"), stream=True)
     assert notes == [WITHDRAWN]
     assert "".join(pieces) == "lost\n"
+
+
+def test_text_of_a_cli_that_was_killed_is_unfinished_and_not_withdrawn() -> None:
+    for outcome in ("failed", "interrupted", "timed_out"):
+        notes = show(delta("half"), completed() | {"outcome": outcome}, stream=True)[1]
+        assert notes == [UNFINISHED]
 
 
 def test_a_message_that_goes_on_where_the_deltas_ended_is_completed() -> None:

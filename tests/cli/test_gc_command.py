@@ -51,3 +51,23 @@ def test_what_could_not_be_removed_is_an_error_of_its_own(clisup: Run, daemon: F
     ran = clisup("gc")
     assert ran.code == 1 and ran.err == "clisup: cannot remove /y: no rights\n"
     assert "2 more were found: repeat the command" in ran.out
+
+
+FOREIGN = [ITEM | {"kind": "socket", "path": f"/tmp/cc-socks/{pid}.sock", "bytes": 0} for pid in range(100, 112)]
+
+
+def test_dead_sockets_of_other_programs_are_listed_and_said_to_stay(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["daemon/gc"] = lambda peer, params: DONE | {"items": [], "foreign": FOREIGN}
+    out = clisup("gc").out
+    assert out.startswith(
+        "Nothing to remove.\n\n12 dead sockets of other programs stay (clisup gc --foreign removes them):\n"
+    )
+    assert out.count("/tmp/cc-socks/") == 10 and out.endswith("and 2 more (--json lists all)\n")
+    daemon.handlers["daemon/gc"] = lambda peer, params: DONE | {"foreign": FOREIGN[:1]}
+    assert "1 dead socket of another program stays" in clisup("gc").out
+
+
+def test_dead_sockets_of_other_programs_are_removed_on_request(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["daemon/gc"] = lambda peer, params: DONE
+    assert clisup("gc", "--foreign").code == 0
+    assert daemon.calls("daemon/gc") == [{"dry_run": False, "older_than_s": 604_800.0, "foreign": True}]

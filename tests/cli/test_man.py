@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +85,39 @@ def test_the_command_prints_one_page_and_writes_all(
     assert {path.name for path in tmp_path.iterdir() if path.suffix == ".1"} == set(PAGES)
     code, _, said = clisup("man", "nope")
     assert code == 2 and "no such command" in said
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Give the next commands a terminal, and a PATH of one directory."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("PATH", str(path))
+
+
+def test_on_a_terminal_man_shows_the_page(
+    clisup: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = tmp_path / "man"
+    fake.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/args\n/bin/cat > {tmp_path}/page\n')
+    fake.chmod(0o755)
+    on_a_terminal(monkeypatch, tmp_path)
+    assert clisup("man", "run")[:2] == (0, "")
+    assert (tmp_path / "page").read_text() == PAGES["clisup-run.1"]
+    assert (tmp_path / "args").read_text() == "-l -\n"
+    assert clisup("man", "--roff", "run")[1] == PAGES["clisup-run.1"]
+
+
+@pytest.mark.parametrize("stub", [None, "#!/bin/sh\nexit 1\n", "no program"])
+def test_on_a_terminal_without_a_working_man_the_help_is_shown(
+    clisup: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stub: str | None
+) -> None:
+    if stub is not None:
+        (tmp_path / "man").write_text(stub)
+        (tmp_path / "man").chmod(0o755)
+    on_a_terminal(monkeypatch, tmp_path)
+    shown: list[str] = []
+    monkeypatch.setattr(click, "echo_via_pager", shown.append)
+    assert clisup("man", "approvals", "deny")[:2] == (0, "")
+    assert shown[0].startswith("Usage: clisup approvals deny") and ".SH" not in shown[0]
 
 
 def test_a_directory_that_cannot_be_written_is_named(

@@ -40,6 +40,18 @@ def sample(model: type[BaseModel], **given: Any) -> dict[str, Any]:
 
 
 SUMMARY = sample(results.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
+NOTIFY: dict[str, Any] = {
+    "name": "hook", "on": ["turn_failed"], "kind": "url", "target": "h", "format": "json", "signed": True, "labels": {}, "backends": [],
+    "state": "ok", "failing_since": None, "error": None, "delivered": 1, "failed": 0, "given_up": 0,
+}  # fmt: skip
+TESTED: dict[str, Any] = {
+    "name": "hook",
+    "target": "h",
+    "ok": True,
+    "detail": "HTTP 200",
+    "output": "",
+    "duration_s": 0.1,
+}
 BACKEND = sample(results.BackendInfo, name="demo")
 NATIVE = {"backend": "demo", "native_session_id": "n1", "title": "A title", "prompt": None, "branch": None, "started_at": None,
           "updated_at": "2026-11-22T10:15:02Z", "session_id": None}  # fmt: skip
@@ -89,8 +101,10 @@ CASES: dict[str, Case] = {
                           {"file": "/f", "changed": [{"key": "daemon.fsync", "what": "changed", "effect": "at_once"}]},
                           lambda result: (result.file, result.changed[0].effect) == ("/f", "at_once")),
     "daemon/restart": Case(lambda c: c.restart_daemon(), {"running": 2, "instance_id": "x"}, lambda result: result.running == 2),
-    "daemon/gc": Case(lambda c: c.clear(dry_run=True, older_than_s=5.0), {"dry_run": True, "items": [], "bytes": 0, "failed": [],
-                      "more": 3}, lambda result: result.more == 3),
+    "daemon/gc": Case(lambda c: c.clear(dry_run=True, older_than_s=5.0, foreign=True),
+                      {"dry_run": True, "items": [], "bytes": 0, "failed": [], "more": 3}, lambda result: result.more == 3),
+    "notify/list": Case(lambda c: c.notify_targets(), {"targets": [NOTIFY]}, lambda rows: rows == [results.NotifyRow(**NOTIFY)]),
+    "notify/test": Case(lambda c: c.test_notify("hook"), {"results": [TESTED]}, lambda found: found == [results.NotifyTest(**TESTED)]),
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [results.BackendInfo(**BACKEND)]),
     "backend/env": Case(lambda c: c.backend_env("demo", {"A": "b"}), {"kept": [{"name": "HOME", "rule": "keep"}], "dropped": [], "set": []},
                         lambda result: result.kept[0].name == "HOME"),

@@ -76,7 +76,10 @@ def test_a_turn_that_reaches_its_limit_in_the_middle_is_ended_as_failed(daemon: 
     end = session.end_of(turn)
     assert (end["outcome"], end["error"]["kind"], end["error"]["retryable"]) == ("failed", "budget", False)
     assert "1500 tokens" in end["error"]["message"]
-    assert [event["message"] for event in session.events("notice", code="ending")] == ["the run is being ended: budget"]
+    what = "turn" if mode == "live" else "run"
+    assert [event["message"] for event in session.events("notice", code="ending")] == [
+        f"the {what} is being ended: budget"
+    ]
     assert refused(session)["which"] == "tokens"
     if mode == "live":  # which was asked politely, and stays for when the budget is raised
         assert session.get()["live"]

@@ -172,9 +172,15 @@ def test_of_the_sockets_of_claudes_only_those_of_its_own_runs_go(
     monkeypatch.setattr(garbage, "CLI_SOCKETS", str(folder))
     for name, value in environment(daemon).items():
         monkeypatch.setenv(name, value)
+    os.utime(foreign, (time.time() - 3600,) * 2)
     done = clean_up_offline(dry_run=False, older_than_s=1e9)
     assert [item["path"] for item in done["items"] if item["kind"] == "socket"] == [str(mine)]
+    assert [item["path"] for item in done["foreign"]] == [str(foreign)]
     assert foreign.exists() and not mine.exists()
+    for dry_run in (True, False):
+        done = clean_up_offline(dry_run=dry_run, older_than_s=1e9, foreign=True)
+        assert [item["path"] for item in done["items"] if item["kind"] == "socket"] == [str(foreign)]
+        assert done["foreign"] == [] and foreign.exists() is dry_run
 
 
 def test_what_retention_would_remove_goes_without_a_daemon_too_but_never_the_last_segment(serve: Serve) -> None:

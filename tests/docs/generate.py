@@ -127,7 +127,7 @@ def _configuration(text: str) -> str:
     rows = reference.configuration_rows()
 
     def section(found: re.Match[str]) -> str:
-        name = found["name"].replace("backends.NAME", "backends.*").replace("prices.PATTERN", "prices.*")
+        name = found["name"].strip("[]").replace("backends.NAME", "backends.*").replace("prices.PATTERN", "prices.*")
         names = iter([name, f"{name}.rules[]"])
         return re.sub(
             reference.CONFIGURATION_TABLE,

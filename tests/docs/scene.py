@@ -216,6 +216,12 @@ class Scene:
         """A `clisup.toml` where the page's reader works."""
         (self.work / "clisup.toml").write_text(CONFIG)
 
+    def add_receiver(self) -> None:
+        """A receiver of messages, which the daemon knows."""
+        path = self.home / ".config" / "clisup" / "config.toml"
+        path.write_text(f'{CONFIG}\n[[notify]]\ncommand = ["cat"]\n')
+        assert self.run("clisup daemon reload") == 0
+
     def forward(self, local: Path) -> None:
         """What `ssh -L local:socket` would make."""
         self._relays.append(Relay(str(local), self.socket))

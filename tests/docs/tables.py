@@ -26,7 +26,6 @@ NOT_RUN: dict[str, str] = {
     r"^clisup (top|attach)\b": "needs a terminal; tests/daemon/test_attach.py gives them one",
     r"^clisup setup$": "asks at a terminal; tests/cli/test_setup_command.py answers",
     r"^clisup resume$": "needs a terminal; tests/daemon/test_resume_command.py gives it one",
-    r"\bman -l": "man is not installed everywhere; tests/cli/test_man.py has it read the pages where it is",
     r"-b kestrel": "tests/docs/test_kestrel.py installs the page's package and an agent, and runs this line",
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
     r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",
@@ -41,6 +40,7 @@ ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 
 BEFORE: dict[str, Callable[[Scene], object]] = {
     # pattern -> what has to be there before the line
+    r"^clisup notify test": lambda scene: scene.add_receiver(),
     r"^python fleet\.py|^python approvals_webhook\.py": lambda scene: scene.copy_examples(),
     r"^python llm_": lambda scene: scene.copy_examples(),
     r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),

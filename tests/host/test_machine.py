@@ -122,3 +122,15 @@ def test_anything_else_is_refused_with_what_is_missing(system: str, release: str
 
 def test_this_machine_is_taken() -> None:
     check_system()
+
+
+def test_a_directory_that_cannot_be_created_has_an_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    for name in ("a/b", "link", "link/below"):
+        assert directory_facts(str(tmp_path / name)).obstacle is None, name
+    for name in ("file", "file/below", "x\0y"):
+        assert directory_facts(str(tmp_path / name)).obstacle is not None, name
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0o500)
+        assert "cannot write" in str(directory_facts(str(tmp_path / "closed" / "state")).obstacle)

@@ -35,7 +35,9 @@ GOOD = MachineFacts(
     storage=("ok", None),
     log=("journald", 0),
     search_path="/usr/bin:/bin",
+    notify=({"name": "hook", "failing_since": None, "error": None, "given_up": 0},),
 )
+FAILING = {"name": "hook", "failing_since": "2026", "error": "HTTP 503", "given_up": 0}
 
 
 def finding(check: str, **facts: object) -> Finding:
@@ -66,6 +68,10 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("cwd", {"cwd": replace(PRIVATE, mode=0o1777)}, "warn"),
         ("cwd", {"cwd": replace(PRIVATE, mode=0o755, writable=False)}, "ok"),
         ("state directory", {"state": DirectoryFacts("/later")}, "ok"),
+        ("state directory", {"state": DirectoryFacts("/never", obstacle="no")}, "fail"),
+        ("socket", {"socket_directory": DirectoryFacts("/never", obstacle="no")}, "fail"),
+        ("notify", {"notify": (FAILING,)}, "warn"),
+        ("notify", {"notify": (FAILING | {"error": None, "given_up": 2},)}, "warn"),
         ("state directory", {"state": replace(PRIVATE, writable=False)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, mode=0o755)}, "fail"),
         ("state directory", {"state": replace(PRIVATE, problem=OPEN)}, "fail"),

@@ -79,6 +79,17 @@ def test_a_socket_of_a_claude_that_was_no_run_stays(tmp_path: Path, claudes: Pat
     assert len(list(garbage.cli_sockets([SessionDir(str(tmp_path), "s")]))) == 1
 
 
+def test_a_dead_socket_of_another_program_is_foreign_once_it_is_old(tmp_path: Path, claudes: Path) -> None:
+    """A process may lie between its `bind` and its `listen`, also in a container whose pids are others."""
+    new, old, living = (claudes / f"{pid}.sock" for pid in (dead_pid(), dead_pid(), os.getpid()))
+    for path in (new, old, living):
+        bound(path).close()
+    for path in (old, living):
+        os.utime(path, (time.time() - 3600,) * 2)
+    found = list(garbage.cli_sockets([SessionDir(str(tmp_path), "s")]))
+    assert [(item.path, item.foreign) for item in found] == [(str(old), True)]
+
+
 def test_a_socket_in_the_daemon_s_place_that_no_daemon_claimed_stays(tmp_path: Path) -> None:
     own, lock = tmp_path / "d.sock", tmp_path / "d.sock.lock"
     for path in (own, Path(f"{own}.{dead_pid()}")):

@@ -42,7 +42,7 @@ STORY = """\
 
 @click.command("demo")
 def demo() -> int:
-    """Show the main features in about 20 seconds: no login, no network, nothing left behind.
+    """Show the main features in about 10 seconds: no login, no network, nothing left behind.
 
     A separate daemon in a scratch directory runs real subprocesses that pretend to be a model's CLI.
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -37,15 +40,20 @@ _EXIT = {
 @click.argument("names", nargs=-1, metavar="[COMMAND]...")
 @click.option("--directory", metavar="DIRECTORY", type=click.Path(file_okay=False, path_type=Path),
               help="Write all pages there instead, as clisup.1, clisup-run.1, ...")  # fmt: skip
-def man(names: tuple[str, ...], directory: Path | None) -> int:
-    """Print the manual page of COMMAND, or of clisup itself, in man's format.
+@click.option("--roff", is_flag=True, help="Print the page in man's format on a terminal, too.")
+def man(names: tuple[str, ...], directory: Path | None, roff: bool) -> int:
+    """Show the manual page of COMMAND, or of clisup itself.
+
+    A terminal gets the page from man, or the text of --help in a pager if man is not installed. A pipe or a file gets
+    man's format (roff).
 
     An installed clisup has its pages: with its bin directory in PATH, man finds them (man clisup-run). Use this command for
     a checkout, for a machine whose man searches elsewhere, or for a package.
 
     \b
     Example:
-      clisup man run | man -l -
+      clisup man run
+      clisup man run > clisup-run.1
       clisup man --directory ~/.local/share/man/man1
     """
     from clisup.cli.root import GROUPS, root
@@ -53,10 +61,15 @@ def man(names: tuple[str, ...], directory: Path | None) -> int:
     assert isinstance(root, click.Group)
     if directory is None:
         try:
-            click.echo(page(root, names, GROUPS, __version__), nl=False)
+            text = page(root, names, GROUPS, __version__)
         except KeyError:
             reason = f"cannot show the page of {' '.join(names)!r}, because there is no such command"
             raise usage(reason, hint="see clisup --help") from None
+        if roff or not sys.stdout.isatty():
+            click.echo(text, nl=False)
+        elif not _shown_by_man(text):
+            command, context = _find(root, names)
+            click.echo_via_pager(command.get_help(context) + "\n")
         return 0
     if names:
         raise usage("cannot write one page alone into a directory", hint="clisup man --directory DIRECTORY writes all")
@@ -70,6 +83,16 @@ def man(names: tuple[str, ...], directory: Path | None) -> int:
         ) from None
     click.echo(f"{len(made)} pages in {directory}", err=True)
     return 0
+
+
+def _shown_by_man(text: str) -> bool:
+    """Let man show the page on this terminal. Return False if man is not installed, or cannot show a page from stdin."""
+    if shutil.which("man") is None:
+        return False
+    try:
+        return subprocess.run(["man", "-l", "-"], input=text.encode(), check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _write(made: dict[str, str], directory: Path) -> None:
@@ -93,13 +116,7 @@ def pages(root: click.Group, groups: Mapping[str, Sequence[str]], version: str) 
 def page(root: click.Group, names: Sequence[str], groups: Mapping[str, Sequence[str]], version: str) -> str:
     """Return the page of the command with these names, or of `clisup` itself without names. Raises `KeyError`."""
     path = ("clisup", *names)
-    command: click.Command = root
-    context = click.Context(root, info_name="clisup", **root.context_settings)
-    for name in names:
-        inner = command.get_command(context, name) if isinstance(command, click.Group) else None
-        if inner is None:
-            raise KeyError(" ".join(path))
-        command, context = inner, click.Context(inner, info_name=name, parent=context)
+    command, context = _find(root, names)
     title = "-".join(path)
     parts = [f'.TH {_roff(title.upper())} 1 "" "clisup {version}" "clisup manual"']
     summary = command.get_short_help_str(200).rstrip(".")
@@ -114,6 +131,18 @@ def page(root: click.Group, names: Sequence[str], groups: Mapping[str, Sequence[
         parts += [f".SH {name}", *sections[name]] if name in sections else []
     parts += [".SH SEE ALSO", ",\n".join(f".BR {_roff(name)} (1)" for name in _related(path, command, context))]
     return "\n".join(parts) + "\n"
+
+
+def _find(root: click.Group, names: Sequence[str]) -> tuple[click.Command, click.Context]:
+    """Return the command with these names, and its context. Raises `KeyError`."""
+    command: click.Command = root
+    context = click.Context(root, info_name="clisup", **root.context_settings)
+    for name in names:
+        inner = command.get_command(context, name) if isinstance(command, click.Group) else None
+        if inner is None:
+            raise KeyError(" ".join(("clisup", *names)))
+        command, context = inner, click.Context(inner, info_name=name, parent=context)
+    return command, context
 
 
 def _walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:

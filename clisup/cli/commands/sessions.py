@@ -399,13 +399,17 @@ def steer(session: str, prompt: str, no_wait: bool) -> int:
 
 # -- gc -----------------------------------------------------------------------------------------------------------------
 
+FOREIGN_SHOWN = 10  # dead sockets of other programs that a person sees
+
 
 @click.command("gc")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("--older-than", callback=_age, default="7d", metavar="AGE", show_default=True,
               help="Remove sessions that were closed at least AGE ago; 0 for all closed ones.")  # fmt: skip
+@click.option("--foreign", is_flag=True,
+              help="Also remove dead sockets of claude processes that clisup did not start. Else they are only listed.")  # fmt: skip
 @json_option("Print the answer of daemon/gc as JSON.")
-def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
+def gc(dry_run: bool, older_than: float, foreign: bool, as_json: bool) -> int:
     """Remove closed sessions and leftovers, and report the disk space freed.
 
     This removes closed sessions, events beyond retention, leftovers of a crash (half-written files, run directories without
@@ -420,15 +424,16 @@ def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
       clisup gc --older-than 30d
       clisup gc --older-than 0 --json | jq .bytes
     """
+    asked = {"foreign": True} if foreign else {}
     try:
         with Client.connect(name="clisup-gc") as client:
-            done = client.call("daemon/gc", dry_run=dry_run, older_than_s=older_than)
+            done = client.call("daemon/gc", dry_run=dry_run, older_than_s=older_than, **asked)
     except ClisupError as error:
         if error.kind != "daemon_not_running":
             raise
         from clisup.daemon.ops.offline import clean_up_offline
 
-        done = clean_up_offline(dry_run=dry_run, older_than_s=older_than)
+        done = clean_up_offline(dry_run=dry_run, older_than_s=older_than, foreign=foreign)
     if as_json:
         print(json.dumps(done, ensure_ascii=False))
     else:
@@ -439,12 +444,26 @@ def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
 
 
 def _print(done: JsonObject) -> None:
-    rows = [[i["kind"], size(i["bytes"]), i["reason"], i["path"]] for i in done["items"]]
-    if not rows:
+    rows = _item_rows(done["items"])
+    if rows:
+        print_table(["KIND", "SIZE", "WHY", "PATH"], rows)
+        verb = "would remove" if done["dry_run"] else "removed"
+        items = "1 item" if len(rows) == 1 else f"{len(rows)} items"
+        more = f"; {done['more']} more were found: repeat the command" if done["more"] else ""
+        print(f"\n{verb} {items}, {size(done['bytes'])}{more}")
+    else:
         print("Nothing to remove.")
-        return
-    print_table(["KIND", "SIZE", "WHY", "PATH"], rows)
-    verb = "would remove" if done["dry_run"] else "removed"
-    items = "1 item" if len(rows) == 1 else f"{len(rows)} items"
-    more = f"; {done['more']} more were found: repeat the command" if done["more"] else ""
-    print(f"\n{verb} {items}, {size(done['bytes'])}{more}")
+    if foreign := done.get("foreign"):
+        found = (
+            "1 dead socket of another program stays"
+            if len(foreign) == 1
+            else f"{len(foreign)} dead sockets of other programs stay"
+        )
+        print(f"\n{found} (clisup gc --foreign removes them):")
+        print_table(["KIND", "SIZE", "WHY", "PATH"], _item_rows(foreign[:FOREIGN_SHOWN]))
+        if len(foreign) > FOREIGN_SHOWN:
+            print(f"and {len(foreign) - FOREIGN_SHOWN} more (--json lists all)")
+
+
+def _item_rows(items: list[JsonObject]) -> list[list[str]]:
+    return [[item["kind"], size(item["bytes"]), item["reason"], item["path"]] for item in items]

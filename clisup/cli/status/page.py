@@ -134,6 +134,7 @@ def _daemon_lines(status: JsonObject, ink: Ink) -> list[str]:
         f"   Memory: {size(d['rss_bytes'])}, {d['open_fds']} files open, {clients} client{'' if clients == 1 else 's'}",
         *_total_lines(status["totals"]),
         *_drift_lines(status.get("drift") or []),
+        *_notify_lines(status.get("notify") or []),
     ]
 
 
@@ -172,6 +173,13 @@ def _drift_lines(entries: list[JsonObject]) -> list[str]:
     words = [f"{e['kind']} {e['version']}: {len(e['frames'])} frames, {len(e['fields'])} fields" for e in entries]
     more = f"; and {len(words) - 3} more versions" if len(words) > 3 else ""
     return [f"    Drift: unknown of {'; '.join(words[-3:])}{more} (clisup doctor)"] if words else []
+
+
+def _notify_lines(targets: list[JsonObject]) -> list[str]:
+    """Return one line on targets of [[notify]] that fail or have lost messages, or none."""
+    words = [f"{t['name']} fails: {t['error']}" for t in targets if t["error"]]
+    words += [f"{t['given_up']} messages of {t['name']} given up" for t in targets if t["given_up"]]
+    return [f"   Notify: {clip('; '.join(words), 200)} (clisup notify list)"] if words else []
 
 
 def _trouble(storage: JsonObject) -> str:

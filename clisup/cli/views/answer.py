@@ -19,9 +19,10 @@ from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
 
-__all__ = ["WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader", "diff_line"]
+__all__ = ["UNFINISHED", "WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader", "diff_line"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
+UNFINISHED = "[unfinished: the turn ended before the CLI had sent all of this text]"
 _LABELS = {
     "tool_use": "tool",
     "permission_denied": "denied",
@@ -242,13 +243,16 @@ class TurnView:
             self._last, self._empty = "\n", self._was_empty
 
     def _finish(self, event: Event) -> None:
-        """End the answer. Withdraw text that no message confirmed; show an answer that only the turn's end holds."""
+        """End the answer, with a note on text that no message confirmed. Show an answer that only the turn's end holds."""
         error = ((event.get("error") or {}).get("message") or "").strip()
         if self._unsure is not None and error and self._unsure[1].strip() == error:
             self._unsure = None  # the CLI gave its failure as a message; the error says the same
         self._put_unsure()
         for id_ in list(self._pending):
-            self._withdraw(id_)
+            if event["outcome"] == "completed":
+                self._withdraw(id_)
+            elif self._pending.pop(id_):
+                self.note(UNFINISHED)
         if self._aside.strip() == error:
             self._aside = ""  # the error message repeats the text
         self._note_aside()

@@ -38,7 +38,7 @@ _EVIDENCE = {
 _RESOLVED_BY = {
     "unattended": "no client was connected",
     "backend": "the CLI took it back",
-    "end": "the run is being ended",
+    "end": "the turn is being ended",
     "exit": "the CLI is gone",
 }
 _TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan")

@@ -23,6 +23,7 @@ from clisup.model.journal import JournalBlock, Source, StoredEvent, blocks_of, e
 from clisup.model.sessions.ledger import ANSWERS, FOLDED, Ledger
 from clisup.model.sessions.turn_state import TurnState
 from clisup.model.usage import SPENDING
+from clisup.policy.notify import NOTICED
 from clisup.store.journal_reader import JournalReader
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
@@ -67,9 +68,9 @@ Watchers = dict[Watcher, None]
 class Recorder:
     """Recorder of one session. The journal gets each event first, then its followers.
 
-    `watchers` follow this session, `everywhere` follow all sessions. `at_ends` are the daemon's own and get only ended
-    turns. Such watchers cannot answer an approval, so the recorder does not count `at_ends` as followers. `on_recorded`
-    logs the journaled items, after their fold.
+    `watchers` follow this session, `everywhere` follow all sessions. `at_ends` and `at_notices` are the daemon's own: the
+    former get only ended turns, the latter the events of `NOTICED`. Such watchers cannot answer an approval, so the
+    recorder does not count them as followers. `on_recorded` logs the journaled items, after their fold.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Recorder:
         max_keys: int,
         everywhere: Collection[Watcher] = (),
         at_ends: Collection[Watcher] = (),
+        at_notices: Collection[Watcher] = (),
         meter: Meter | None = None,
         cache: EventCache | None = None,
     ) -> None:
@@ -94,6 +96,7 @@ class Recorder:
         """Set once, with the next events. Take the event, read the journal to its end, then wait for the event."""
         self._everywhere = everywhere
         self._at_ends = at_ends
+        self._at_notices = at_notices
         self.meter = meter or Meter(Metrics(), "")
         self.on_recorded: Callable[[Sequence[Item]], None] = lambda items: None
         self.watchers: Watchers = {}
@@ -165,6 +168,9 @@ class Recorder:
         self._fold_all(items, first, ts)
         if logged:
             self.on_recorded(logged)
+        if self._at_notices and any(item.event.type in NOTICED for item in logged):
+            for watcher in self._at_notices:
+                watcher.notify(self)
         for number, watcher in enumerate(chain(self.watchers, self._everywhere)):
             watcher.notify(self, at_once=number < TOLD_AT_ONCE)
         self.news.set()

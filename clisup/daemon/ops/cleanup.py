@@ -62,9 +62,9 @@ class Clearing:
         facts = self._facts()
         due = await self._retention.due()
         found = await trio.to_thread.run_sync(lambda: list(find(facts, params.older_than_s, due)))
-        chosen = found[:MAX_ITEMS]
+        chosen = chosen_of(params, found)
         failed = {} if params.dry_run else await self._remove_all(chosen)
-        return result_of(params, chosen, failed, len(found) - len(chosen))
+        return result_of(params, found, failed)
 
     def _facts(self) -> Facts:
         sessions = tuple(SessionFact(s.dir, s.state is SessionState.CLOSED, _quiet(s)) for s in self._manager)
@@ -128,17 +128,29 @@ def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Rem
     yield from garbage.cli_sockets(session.dir for session in facts.sessions)
 
 
-def result_of(params: GcParams, items: Iterable[Removable], failed: dict[str, str], more: int) -> GcResult:
-    """Return the result, without the items whose removal failed."""
-    gone = [
-        GcItem.model_validate(
-            {"kind": i.kind, "path": _as_text(i.path), "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
-        )
-        for i in items
-        if i.path not in failed
-    ]
-    failures = [GcFailure(path=_as_text(path), error=error) for path, error in failed.items()]
-    return GcResult(dry_run=params.dry_run, items=gone, bytes=sum(i.bytes for i in gone), failed=failures, more=more)
+def chosen_of(params: GcParams, found: Iterable[Removable]) -> list[Removable]:
+    """Return the items that one call removes: foreign ones only if the caller asks for them."""
+    return [item for item in found if params.foreign or not item.foreign][:MAX_ITEMS]
+
+
+def result_of(params: GcParams, found: list[Removable], failed: dict[str, str]) -> GcResult:
+    """Return the result: the chosen items without those whose removal failed, and the foreign items that stay."""
+    chosen, foreign = chosen_of(params, found), [item for item in found if item.foreign and not params.foreign]
+    gone = [_item(item) for item in chosen if item.path not in failed]
+    return GcResult(
+        dry_run=params.dry_run,
+        items=gone,
+        bytes=sum(item.bytes for item in gone),
+        failed=[GcFailure(path=_as_text(path), error=error) for path, error in failed.items()],
+        more=len(found) - len(chosen) - len(foreign),
+        foreign=[_item(item) for item in foreign[:MAX_ITEMS]],
+    )
+
+
+def _item(i: Removable) -> GcItem:
+    return GcItem.model_validate(
+        {"kind": i.kind, "path": _as_text(i.path), "session_id": i.session_id, "bytes": i.size, "reason": i.reason}
+    )
 
 
 def _as_text(path: str) -> str:

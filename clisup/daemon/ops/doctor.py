@@ -46,6 +46,7 @@ class Surroundings:
     configuration_problem: tuple[str, str] | None = None
     drift: tuple[DriftEntry, ...] = ()
     log: tuple[str, int] | None = None
+    notify: tuple[Mapping[str, object], ...] = ()
 
 
 async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
@@ -78,6 +79,7 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         storage=around.storage,
         log=around.log,
         search_path=around.env.get("PATH", os.defpath),
+        notify=around.notify,
         holder=holder,
         stale=stale,
         socket=around.socket,
@@ -110,7 +112,7 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
     with trio.move_on_after(LOOK_LIMIT_S):
         look = partial(directory_facts, path, entries=entries)
         return await trio.to_thread.run_sync(look, abandon_on_cancel=True)
-    return DirectoryFacts(path)
+    return DirectoryFacts(path, obstacle=f"its file system did not answer within {LOOK_LIMIT_S:g} s")
 
 
 async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:

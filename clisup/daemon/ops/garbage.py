@@ -29,6 +29,9 @@ TEMPORARY_AGE_S = 3600.0
 CLI_SOCKETS = "/tmp/cc-socks"
 """Directory of the sockets of a user's claude processes. A socket stays after a SIGKILL (2.1.329)."""
 
+FOREIGN_AGE_S = 60.0
+"""Age of a dead socket that no run here has made. A process takes milliseconds between its `bind` and its `listen`."""
+
 _SLACK_S = 1.0
 """Tolerance between the times of files and the times of their process."""
 
@@ -38,7 +41,10 @@ _PID_SOCKET = re.compile(r"([0-9]+)\.sock")
 
 
 class Removable(NamedTuple):
-    """File, directory, cgroup or part of a session to remove. `part` is set for events that retention removes."""
+    """File, directory, cgroup or part of a session to remove. `part` is set for events that retention removes.
+
+    A `foreign` one was left by a program that clisup did not start: only a caller who asks for such items removes it.
+    """
 
     kind: str
     path: str
@@ -46,6 +52,7 @@ class Removable(NamedTuple):
     reason: str
     session_id: str | None = None
     part: Part | None = None
+    foreign: bool = False
 
 
 def trash(state_dir: str) -> Iterator[Removable]:
@@ -130,7 +137,7 @@ def around_sockets(path: str, *, served: bool) -> Iterator[Removable]:
 
 
 def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Removable]:
-    """Yield sockets of dead claude processes that were runs of these sessions. Sockets of other processes stay."""
+    """Yield sockets of dead claude processes: of runs of these sessions, then `foreign` ones of all others."""
     dead = {}
     for name in _names(CLI_SOCKETS):
         path = os.path.join(CLI_SOCKETS, name)
@@ -146,6 +153,11 @@ def cli_sockets(sessions: Iterable[SessionDir]) -> Iterator[Removable]:
                 )
         except WorldError:  # an unreadable record proves nothing
             continue
+    then = clock.wall() - FOREIGN_AGE_S
+    for pid, path in sorted(dead.items()):
+        if (info := _lstat(path)) and info.st_mtime < then:
+            reason = f"socket of claude process {pid}, which has exited and was no run here"
+            yield Removable("socket", path, 0, reason, foreign=True)
 
 
 def _made_by_run(run: RunDir, path: str) -> bool:

@@ -18,7 +18,7 @@ from clisup.config.model import Config, parse_config
 from clisup.config.origin import Origin, Path, lines_of
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.ops import garbage
-from clisup.daemon.ops.cleanup import MAX_ITEMS, Facts, SessionFact, find, result_of
+from clisup.daemon.ops.cleanup import Facts, SessionFact, chosen_of, find, result_of
 from clisup.daemon.ops.doctor import Surroundings, diagnose
 from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import due_of, removable_parts, remove_files
@@ -280,7 +280,7 @@ def _place(flags: Flags, config: Config, env: Mapping[str, str]) -> Place:
     return place_of(flags, config.daemon.socket, config.daemon.state_dir, env)
 
 
-def clean_up_offline(*, dry_run: bool, older_than_s: float) -> JsonObject:
+def clean_up_offline(*, dry_run: bool, older_than_s: float, foreign: bool = False) -> JsonObject:
     """Remove garbage and return the answer of `daemon/gc`. The lock of the state directory lets no daemon start meanwhile.
 
     Raises `WorldError` if a daemon holds the state directory, and `ConfigurationError`.
@@ -288,18 +288,17 @@ def clean_up_offline(*, dry_run: bool, older_than_s: float) -> JsonObject:
     env = taken_environment()
     config = ConfigFile(*config_path(Flags(), env)).read()
     place = place_of(Flags(), config.daemon.socket, config.daemon.state_dir, env)
-    params = GcParams(dry_run=dry_run, older_than_s=older_than_s)
+    params = GcParams(dry_run=dry_run, older_than_s=older_than_s, foreign=foreign)
     if not os.path.isdir(place.state_dir):
-        return result_of(params, [], {}, 0).model_dump()
+        return result_of(params, [], {}).model_dump()
     make_safe_dir(place.state_dir, "clean up")
     with _locked(os.path.join(place.state_dir, "daemon.lock")):
         stored = list(stored_sessions(place.state_dir, {}))  # damaged sessions stay
         found = list(
             find(_facts(place.state_dir, place.socket, stored), older_than_s, _due(place.state_dir, stored, config))
         )
-        chosen = found[:MAX_ITEMS]
-        failed = {} if dry_run else _remove_all(place.state_dir, chosen, config)
-        return result_of(params, chosen, failed, len(found) - len(chosen)).model_dump()
+        failed = {} if dry_run else _remove_all(place.state_dir, chosen_of(params, found), config)
+        return result_of(params, found, failed).model_dump()
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
         "totals": totals_of(session.ledger for session in sessions),
         "drift": [],
         "clients": [],
+        "notify": [],
     }
 
 

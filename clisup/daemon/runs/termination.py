@@ -77,7 +77,9 @@ class Termination:
             if number is not None or later:
                 ending["asked"] = reason
             self._cancel_approvals(ending)
-            self._note(f"the run is being ended: {reason}", ending)
+            # A live process that obeys the request ends its turn, and stays.
+            what = "turn" if self._live and "asked" in ending else "run"
+            self._note(f"the {what} is being ended: {reason}", ending)
             if "asked" in ending:
                 if message is not None and number is not None:
                     self._keeper.say(number, message)

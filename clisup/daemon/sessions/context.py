@@ -76,6 +76,7 @@ class SessionContext:
             max_keys=config.retention.keys,
             everywhere=services.everywhere,
             at_ends=services.at_ends,
+            at_notices=services.at_notices,
             meter=Meter(services.metrics, spec.backend),
             cache=services.event_cache,
         )

@@ -277,7 +277,8 @@ class Manager:
         trash = session.dir.throw_away()
         self._sessions.pop(session_id).gate.leave_account()
         _log.info("session deleted", session=session_id)
-        for watcher in (*self.services.everywhere, *self.services.at_ends, *session.recorder.watchers):
+        own = (*self.services.at_ends, *self.services.at_notices)
+        for watcher in (*self.services.everywhere, *own, *session.recorder.watchers):
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
 

@@ -54,13 +54,26 @@ async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup:
     with trio.move_on_after(KILL_LIMIT_S):
         if cgroup is not None:
             killed |= await _empty(cgroup)
-        empty = 0
-        while empty < EMPTY_LOOKS:
-            found = {pid: name_of(pid) for pid in _pids() if wanted <= _environ(pid) and _kill(pid, wanted)}
-            killed |= found
-            empty = 0 if found else empty + 1
-            await trio.sleep(KILL_PAUSE_S if empty else 0)
+        await _kill_all(wanted, killed)
     return [{"pid": pid, "comm": comm} for pid, comm in killed.items()]
+
+
+async def sweep_marked(mark: str) -> int:
+    """Send SIGKILL to every process with the variable `mark` (`NAME=value`). Return the number of killed processes."""
+    killed: dict[int, str] = {}
+    with trio.move_on_after(KILL_LIMIT_S):
+        await _kill_all(frozenset({mark.encode()}), killed)
+    return len(killed)
+
+
+async def _kill_all(wanted: frozenset[bytes], killed: dict[int, str]) -> None:
+    """Kill the processes with these variables until many looks in a row find none. Add them to `killed`."""
+    empty = 0
+    while empty < EMPTY_LOOKS:
+        found = {pid: name_of(pid) for pid in _pids() if wanted <= _environ(pid) and _kill(pid, wanted)}
+        killed |= found
+        empty = 0 if found else empty + 1
+        await trio.sleep(KILL_PAUSE_S if empty else 0)
 
 
 async def _empty(cgroup: str) -> dict[int, str]:

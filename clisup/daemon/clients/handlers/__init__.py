@@ -8,6 +8,7 @@ from clisup.daemon.clients.handlers.approvals import ApprovalHandlers
 from clisup.daemon.clients.handlers.backends import BackendHandlers
 from clisup.daemon.clients.handlers.daemon import DaemonHandlers
 from clisup.daemon.clients.handlers.events import EventHandlers
+from clisup.daemon.clients.handlers.notify import NotifyHandlers
 from clisup.daemon.clients.handlers.sessions import SessionHandlers
 from clisup.daemon.clients.handlers.subscriptions import SubscriptionHandlers
 from clisup.daemon.clients.handlers.tools import ToolHandlers
@@ -22,6 +23,7 @@ def make_handlers(daemon: Daemon) -> Handlers:
     table: Handlers = {
         **DaemonHandlers(daemon).table(),
         **BackendHandlers(daemon).table(),
+        **NotifyHandlers(daemon).table(),
         **SessionHandlers(manager).table(),
         **ApprovalHandlers(manager).table(),
         **ToolHandlers(daemon).table(),
