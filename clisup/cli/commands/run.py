@@ -8,7 +8,7 @@ import select
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import click
@@ -84,6 +84,23 @@ class NewSession:
         return sorted(name for name, value in vars(self).items() if value and name != "backend")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of the prompt and of this command, as the command line has them."""
+
+    as_json: bool
+    images: tuple[str, ...]
+    schema: str | None
+    expand: bool
+    refuse_limited: bool
+    session: str | None
+    last: bool
+    remove: bool
+    timeout_s: float | None
+    show_thinking: bool
+    no_start: bool
+
+
 @click.command("run")
 @click.argument("prompt", required=False, callback=utf8("send the prompt", _RECODE))
 @click.option("-b", "--backend", metavar="BACKEND", shell_complete=complete_backend, callback=utf8("name the backend"),
@@ -124,21 +141,7 @@ class NewSession:
 @no_start_option
 @click.option("--show-thinking", is_flag=True, help="Print what the model thinks on stderr, if the CLI shows it.")
 @json_option("Print every event as a JSON line, and nothing else, on stdout.")
-def run(
-    prompt: str | None,
-    as_json: bool,
-    images: tuple[str, ...],
-    schema: str | None,
-    expand: bool,
-    refuse_limited: bool,
-    no_start: bool,
-    session: str | None,
-    last: bool,
-    remove: bool,
-    timeout_s: float | None,
-    show_thinking: bool,
-    **options: Any,
-) -> int:
+def run(prompt: str | None, **options: Any) -> int:
     """Send PROMPT and print the answer. `-`, or no PROMPT in a pipe, reads it from stdin.
 
     Without -b, a new session has the default backend of the configuration, or the only CLI that is installed.
@@ -164,24 +167,32 @@ def run(
       clisup run -b codex --budget-usd 0.5 "Find the bug."
       clisup run -b claude --output-schema port.json "At which port does it listen?" | jq .port
     """
-    blocks = _with_images(_prompt_text(prompt), images)
-    output_schema = _json_file(schema, '{"type": "object", "properties": {...}}')
-    new = NewSession(**options)
-    _check_options(session, last, remove, new)
-    with connect("clisup-run", no_start=no_start) as client:
-        session_id = _last_session(client, new) if last else _session(client, session, new)
+    here = RunOptions(**{field.name: options.pop(field.name) for field in fields(RunOptions)})
+    return _run(prompt, here, NewSession(**options))
+
+
+def _run(prompt: str | None, options: RunOptions, new: NewSession) -> int:
+    blocks = _with_images(_prompt_text(prompt), options.images)
+    output_schema = _json_file(options.schema, '{"type": "object", "properties": {...}}')
+    _check_options(options.session, options.last, options.remove, new)
+    with connect("clisup-run", no_start=options.no_start) as client:
+        session_id = _last_session(client, new) if options.last else _session(client, options.session, new)
         about = client.call("session/get", session_id=session_id)
         path = client.path
-    turn = PromptedTurn(path, session_id, about["backend"], blocks, Screen(), expand=expand, refuse_limited=refuse_limited,
-                json=as_json, output_schema=output_schema, thinking=show_thinking, timeout_s=timeout_s, kept=not remove)  # fmt: skip
+    turn = PromptedTurn(
+        path, session_id, about["backend"], blocks, Screen(), expand=options.expand,
+        refuse_limited=options.refuse_limited, json=options.as_json, output_schema=output_schema,
+        thinking=options.show_thinking, timeout_s=options.timeout_s, kept=not options.remove,
+    )  # fmt: skip
     try:
         return turn.run(about["next_seq"] - 1)
     except ClisupError as error:
-        if session is None and not last and not turn.accepted and error.kind not in _UNCERTAIN:
+        is_new = options.session is None and not options.last
+        if is_new and not turn.accepted and error.kind not in _UNCERTAIN:
             _close(path, session_id)
         raise
     finally:
-        if remove and turn.ended:
+        if options.remove and turn.ended:
             _delete(path, session_id)
 
 

@@ -16,7 +16,7 @@ from clisup.cli.views.events import WIDTH, Event, question_lines, tool_words, vi
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 
-__all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "Question", "answer_of", "approval_words",
+__all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "FormQuestion", "answer_of", "approval_words",
            "form_of", "with_whole_input"]  # fmt: skip
 
 CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
     preview: str = ""
 
 
-class Question(NamedTuple):
+class FormQuestion(NamedTuple):
     """Question of the CLI. `several`: more than one choice may be taken. Without `choices`, the answer is free text."""
 
     text: str
@@ -150,7 +150,7 @@ class Form(NamedTuple):
 
     kind: Literal["tool", "questions", "plan"]
     approval: Event
-    questions: tuple[Question, ...] = ()
+    questions: tuple[FormQuestion, ...] = ()
     plan: str = ""
 
     def head(self, number: int = 0) -> list[str]:
@@ -274,7 +274,7 @@ def _barred(text: str, most: int) -> list[str]:
     return [*shown, "  [cut: clisup approvals --json shows the whole input]"] if cut else shown
 
 
-def _questions(given: Any) -> tuple[Question, ...]:
+def _questions(given: Any) -> tuple[FormQuestion, ...]:
     """Return the questions of an input, or none if one of them cannot be shown or answered."""
     if not isinstance(given, list) or not 0 < len(given) <= MOST_QUESTIONS:
         return ()
@@ -284,7 +284,7 @@ def _questions(given: Any) -> tuple[Question, ...]:
     return whole if len(texts) == len(given) else ()
 
 
-def _question(item: Any) -> Question | None:
+def _question(item: Any) -> FormQuestion | None:
     if not isinstance(item, dict) or not isinstance(item.get("question"), str):
         return None
     options = item.get("options") or []
@@ -294,7 +294,7 @@ def _question(item: Any) -> Question | None:
     if not all(choice.label for choice in choices):
         return None
     kind = item.get("kind")
-    return Question(
+    return FormQuestion(
         item["question"], _text(item, "header"), kind if kind in ("text", "number") and not choices else "choice",
         choices, item.get("multiSelect") is True, _text(item, "description"), _figure(item, "min"), _figure(item, "max"),
         _text(item, "unit"),

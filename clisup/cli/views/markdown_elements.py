@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.text import Text
@@ -61,14 +60,14 @@ class AnswerMarkdown(Markdown):
     }
 
     def __init__(self, text: str) -> None:
-        super().__init__("", hyperlinks=False)
-        self.markup = text
-        self.parsed = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).parse(text)
-        _keep_line_ends(self.parsed)
+        super().__init__(text, hyperlinks=False)
+        _keep_whole(self.parsed)
 
 
-def _keep_line_ends(tokens: list[Token]) -> None:
+def _keep_whole(tokens: Iterable[Any]) -> None:
+    """Change the parser's tokens that rich would drop or join: HTML becomes text, a single line end stays one."""
     for token in tokens:
+        if token.type == "html_block":
+            token.type = "fence"
         for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
+            child.type = {"softbreak": "hardbreak", "html_inline": "text"}.get(child.type, child.type)

@@ -176,7 +176,7 @@ class PromptScreen:
         self._above("".join(diff_line(self._ink, line) + "\n" for line in lines))
 
     def end_message(self) -> None:
-        """Do nothing: text is shown as it comes."""
+        """Accept the end of a message: the text is on the screen already."""
 
     def withdraw(self) -> bool:
         """Return that text was shown: it is shown as it comes."""
