@@ -29,7 +29,7 @@ __all__ = ["DaemonDied", "StartPlan", "Started", "autostart_refusal", "plan_star
 START_TIMEOUT_S = 90.0
 """Seconds until a daemon has to answer, as in the unit (`TimeoutStartSec=`). Thousands of sessions take some of them."""
 
-OCCUPIED_TIMEOUT_S = 15.0
+OCCUPIED_TIMEOUT_S = 30.0
 """Seconds to wait for a daemon that holds the state directory already and does not answer yet."""
 
 SAID_LIMIT = 4096
@@ -115,7 +115,7 @@ def start_daemon(plan: StartPlan, env: Mapping[str, str], report: _Report) -> St
     manager = _manager(plan, env, report)
     if manager is not None:
         manager.order("start", UNIT)
-        server = _await_server(plan, OCCUPIED_TIMEOUT_S)
+        server = _await_server(plan, START_TIMEOUT_S)
         return _found(plan, server)._replace(unit=UNIT, started=True)
     make_safe_dir(plan.place.state_dir, "keep state in")
     lock = FileLock(os.path.join(plan.place.state_dir, "start.lock"))
@@ -234,7 +234,7 @@ def _await_ready(plan: StartPlan, process: subprocess.Popen[bytes], said: int) -
             if (server := _server(plan.place.socket)) is not None:
                 return server
             if code == EXIT_BUSY:  # another daemon was faster
-                return _await_server(plan, OCCUPIED_TIMEOUT_S)
+                return _await_server(plan, max(0.0, until - time.monotonic()))
             if code is not None:
                 raise _died(plan, code, said)
             if time.monotonic() > until:

@@ -57,8 +57,11 @@ class FileLock:
         if os.fstat(self._fd).st_nlink > 1:
             error = OSError(errno.EMLINK, "it is a hard link to some other file: remove it")
             raise storage_error("write the lock", self.path, error)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text.encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text.encode(), 0)
+        except OSError as error:
+            raise storage_error("write the lock", self.path, error) from None
 
     def is_in_place(self) -> bool:
         """Tell whether the file is still the locked file: somebody may have removed or replaced it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -125,3 +126,16 @@ def test_a_file_that_has_another_name_is_not_emptied(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="hard link to some other file: remove it"):
         take_lock(str(tmp_path / "lock"), "socket")
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    lock = FileLock(str(tmp_path / "lock"))
+    assert lock.acquire() is None
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(WorldError, match="No space left") as refused:
+        lock.write("1\n")
+    assert refused.value.kind == "storage_failed"
+    lock.release()

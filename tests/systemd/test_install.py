@@ -92,6 +92,20 @@ def test_a_users_service_from_nothing_to_serving_and_back(installer: Installer) 
     assert "it has no unit of clisup" in installer.run("uninstall", "--user")[0]
 
 
+def test_clisup_start_starts_the_unit_that_is_installed(installer: Installer) -> None:
+    plan = installer.install("--user")
+    unit = (installer.user_units / "clisup.service").read_text()
+    assert f'\nEnvironment="PATH={plan["search_path"]}"\n' in unit
+    assert installer.state("--user", "clisup.service") == ("enabled", "inactive")
+    found = json.loads(installer.run("start", "--json")[0])
+    assert (found["unit"], found["started"]) == ("clisup.service", True)
+    assert installer.state("--user", "clisup.service") == ("enabled", "active")
+    server = installer.server(Path(found["socket"]))
+    assert server is not None and server["activated"] and server["search_path"] == plan["search_path"]
+    assert json.loads(installer.run("start", "--json")[0])["started"] is False
+    installer.run("uninstall", "--user")
+
+
 def test_an_upgrade_restarts_with_the_new_unit_and_an_edit_is_not_lost(installer: Installer) -> None:
     installer.install("--user", "--now")
     socket = installer.lab.run / "clisup" / "clisup.sock"
