@@ -53,7 +53,17 @@ LINE_LIMIT = 512 * 1024 * 1024
 NOTIFICATION_LIMIT = 100_000
 """Events kept while a call on the same connection awaits its answer."""
 
-_LONG = ("session/prompt", "session/compact", "session/interrupt", "session/close", "daemon/shutdown", "daemon/gc")
+_LONG = (
+    "session/prompt",
+    "session/compact",
+    "session/interrupt",
+    "session/close",
+    "session/diff",
+    "session/land",
+    "session/discard",
+    "daemon/shutdown",
+    "daemon/gc",
+)
 _PROTOCOL_VERSION = 1
 _CHUNK = 256 * 1024
 _UCRED = 12  # bytes: pid, uid, gid (unix(7))

@@ -23,6 +23,7 @@ from clisup.store.offline import (
     stored_ids,
     stored_sessions,
 )
+from clisup.store.worktree_records import WorktreeRecord, describe_worktree, load_records
 from clisup.wire.status import STATUS_SCHEMA
 
 __all__ = [
@@ -43,7 +44,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
     """Return the status without a daemon. `reason` says why no daemon answered."""
     damaged: dict[str, str] = {}
     sessions = list(stored_sessions(state_dir, damaged))
-    rows = _rows([session for session in sessions if not session.closed])
+    rows = _rows(state_dir, [session for session in sessions if not session.closed])
     return {
         "schema_version": STATUS_SCHEMA,
         "daemon": _daemon(socket, state_dir, reason, rows),
@@ -59,7 +60,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
 
 def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> list[JsonObject]:
     """Return the sessions in `state`, newest first; by default all that are not closed. Raises `WorldError`."""
-    rows = _rows(list(stored_sessions(state_dir, damaged)))
+    rows = _rows(state_dir, list(stored_sessions(state_dir, damaged)))
     wanted = [row for row in rows if (row["state"] == state if state else row["state"] != SessionState.CLOSED)]
     return sorted(wanted, key=lambda row: str(row["created_at"]), reverse=True)
 
@@ -67,7 +68,7 @@ def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> l
 def stored_detail(state_dir: str, session_id: str) -> JsonObject:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
-    return {**_rows([found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
+    return {**_rows(state_dir, [found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
 
 
 def stored_holder(state_dir: str) -> int | None:
@@ -113,13 +114,14 @@ def _storage(state_dir: str) -> JsonObject:
     return {"path": state_dir, **unknown, "free_bytes": free, "writable": os.access(state_dir, os.W_OK)}
 
 
-def _rows(sessions: list[StoredSession]) -> list[JsonObject]:
+def _rows(state_dir: str, sessions: list[StoredSession]) -> list[JsonObject]:
     keepers = {session.keeper for session in sessions if session.keeper is not None}
     memory = tree_memory(keepers) if keepers else {}
-    return [session_row(s.spec, s.ledger, _process_state(s, memory)) for s in sessions]
+    records = load_records(state_dir) if any(s.spec.worktree for s in sessions) else {}
+    return [session_row(s.spec, s.ledger, _process_state(s, memory, records)) for s in sessions]
 
 
-def _process_state(stored: StoredSession, memory: dict[int, int]) -> ProcessState:
+def _process_state(stored: StoredSession, memory: dict[int, int], records: dict[str, WorktreeRecord]) -> ProcessState:
     ledger, current, keeper = stored.ledger, stored.ledger.current, stored.keeper
     held = ledger.active_turn if keeper is not None else None
     return ProcessState(
@@ -133,6 +135,7 @@ def _process_state(stored: StoredSession, memory: dict[int, int]) -> ProcessStat
         live=bool(held and held.live),
         idle_s=clock.age_of(ledger.last_event["ts"]) if current and ledger.last_event else None,
         approvals=len(current.approvals) if current else 0,
+        worktree=describe_worktree(stored.spec.worktree, records, closed=ledger.closed),
     )
 
 

@@ -28,6 +28,7 @@ from clisup.wire.params import (
     SetPermissionModeParams,
 )
 from clisup.wire.results import (
+    CloseResult,
     Done,
     InterruptResult,
     PromptResult,
@@ -71,7 +72,10 @@ class SessionHandlers:
             session = await self._manager.open(params, connection.actor)
         _serve_tools(session, connection)
         native = session.ledger.native_session_id or session.spec.resume_native_id
-        return SessionNewResult(session_id=session.id, native_session_id=native).to_json()
+        worktree, cwd = session.spec.worktree, session.spec.cwd
+        about = worktree.model_dump(exclude={"owner", "git_dir"}) if worktree is not None else None
+        done = SessionNewResult(session_id=session.id, native_session_id=native, cwd=cwd, worktree=about)
+        return done.to_json()
 
     async def fork(self, connection: Connection, params: SessionForkParams) -> bytes:
         with trio.CancelScope(shield=True):
@@ -143,8 +147,9 @@ class SessionHandlers:
         return result.to_json()
 
     async def close(self, connection: Connection, params: SessionParams) -> bytes:
-        await self._manager.get(params.session_id).close(connection.actor)
-        return Done().to_json()
+        session = self._manager.get(params.session_id)
+        await session.close(connection.actor)
+        return CloseResult(worktree_kept=(session.worktree() or {}).get("kept")).to_json()
 
     async def delete(self, connection: Connection, params: SessionParams) -> bytes:
         with trio.CancelScope(shield=True):
