@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from clisup.cli.status.columns import COLUMNS, DEFAULT, GO_FIRST
 from clisup.config.keys import EFFECTS, KEYS, flat
-from clisup.config.model import BackendConfig, DaemonConfig, TracingConfig, parse_config
+from clisup.config.model import BackendConfig, DaemonConfig, DefaultsConfig, TracingConfig, parse_config
 from clisup.errors import KINDS
 from clisup.model import events
 from clisup.model.events import EVENT_CLASSES, EVENT_TYPES, Event, EventBase
@@ -201,7 +201,7 @@ def test_the_pages_point_to_files_that_are_there(page: str) -> None:
 
 def configuration_rows() -> dict[str, list[str]]:
     """Key of a table ("backends.*.timeouts"; "[]" at its end for the tables of a list) -> its rows."""
-    tables = {"daemon": DaemonConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
+    tables = {"daemon": DaemonConfig, "defaults": DefaultsConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
     defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table())}
     rows: dict[str, list[str]] = {}
     for key, row in KEYS.items():

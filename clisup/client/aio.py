@@ -80,7 +80,9 @@ class AsyncClient(AsyncToolClient):
         self.server: Frame = {}
 
     @asynccontextmanager
-    async def session(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
+    async def session(
+        self, backend: str | None, cwd: str, **options: Unpack[SessionOptions]
+    ) -> AsyncIterator[AsyncSession]:
         """`open` for an `async with` block: the session is closed at the end."""
         async with await self.open(backend, cwd, **options) as session:
             yield session

@@ -313,6 +313,10 @@ class AsyncSession:
         """Use another model from now on."""
         await self._ask("session/set_model", model=model)
 
+    async def set_title(self, title: str) -> None:
+        """Change the title that people see in lists: one line of at most 200 characters."""
+        await self._ask("session/set_title", title=title)
+
     async def set_permission_mode(self, permission_mode: str) -> None:
         """Use another of the backend's permission modes from now on."""
         await self._ask("session/set_permission_mode", permission_mode=permission_mode)

@@ -30,6 +30,7 @@ class SessionOptions(TypedDict, total=False):
     cli_tools: Literal["default", "none"] | list[str] | None
     system_prompt_mode: Literal["append", "replace"] | None
     worktree: Mapping[str, str] | bool | None
+    title: str | None
 
 
 class PromptOptions(TypedDict, total=False):
@@ -42,6 +43,7 @@ class PromptOptions(TypedDict, total=False):
     output_schema: Mapping[str, Any] | None
     tools: Sequence[Mapping[str, Any]] | None
     sampling: Mapping[str, Any] | None
+    timeout_s: float | None
 
 
 class EventOptions(TypedDict, total=False):

@@ -36,8 +36,10 @@ class BlockingCalls(BlockingRequests):
 
     # -- sessions
 
-    def open(self, backend: str, cwd: str, **options: Unpack[SessionOptions]) -> BlockingSession:
+    def open(self, backend: str | None, cwd: str, **options: Unpack[SessionOptions]) -> BlockingSession:
         """Open a session of `backend` in the directory `cwd`. In a `with` block the session is closed at the end.
+
+        Without a `backend`, the daemon takes the configured default, else the only installed CLI.
 
         The client makes the session's id if none is given, so that a request repeated after a restart opens no second one.
         """

@@ -308,6 +308,10 @@ class BlockingSession:
         """Use another model from now on."""
         self._ask("session/set_model", model=model)
 
+    def set_title(self, title: str) -> None:
+        """Change the title that people see in lists: one line of at most 200 characters."""
+        self._ask("session/set_title", title=title)
+
     def set_permission_mode(self, permission_mode: str) -> None:
         """Use another of the backend's permission modes from now on."""
         self._ask("session/set_permission_mode", permission_mode=permission_mode)

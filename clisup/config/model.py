@@ -73,6 +73,7 @@ def _whole(path: str) -> str:
 
 Place = Annotated[str, AfterValidator(_whole)]
 """Path that is the same for every reader of the file. Empty: the default place."""
+Mode = Literal["auto", "one-shot", "live"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 MIB = 1024 * 1024
@@ -140,7 +141,8 @@ class BackendConfig(_Table):
 
     kind: str = ""
     command: Annotated[list[str], Field(max_length=64)] = []
-    mode: Literal["auto", "one-shot", "live"] = "auto"
+    mode: Mode = "auto"
+    permission_mode: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
     model: Annotated[str, Field(max_length=256, pattern=r"^([^\x00-\x1f-][^\x00-\x1f]*)?$")] = ""
     base_url: Annotated[str, Field(max_length=2048, pattern=r"^(https?://[^\s]+)?$")] = ""
     key_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
@@ -175,13 +177,14 @@ class BackendConfig(_Table):
 class RetentionConfig(_Table):
     """Limits on kept events and spools, by age and in total; 0 = no such limit.
 
-    `every_s` is the interval of the check.
+    `every_s` is the interval of the check. `idle_close` is the rest, in seconds, after which a session is closed.
     """
 
     days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = 30
     bytes: Count = 10 * 1024 * MIB
     keys: Annotated[int, Field(ge=1, le=100_000)] = 1000
     every_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 600
+    idle_close: Seconds = 7 * 86_400
 
 
 class DaemonConfig(_Table):
@@ -215,6 +218,7 @@ class DaemonConfig(_Table):
     lease_s: Seconds = 86_400
     limit_hold_s: Seconds = 691_200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    keep_prompts: Literal["on", "off"] = "on"
     retention: RetentionConfig = RetentionConfig.model_construct()
 
 
@@ -230,23 +234,36 @@ class TracingConfig(_Table):
     timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
 
 
+class DefaultsConfig(_Table):
+    """Table `[defaults]`: values of sessions that name none. The table of a backend takes precedence.
+
+    An empty `backend` is the only installed CLI. `mode` applies to the backends that have this mode. `timeout` is the
+    limit of a turn in seconds, 0 = never.
+    """
+
+    backend: Annotated[str, Field(pattern=r"^([a-z][a-z0-9_-]{0,63})?$")] = ""
+    mode: Mode = "auto"
+    timeout: Seconds = 0
+
+
 class Config(_Table):
     """Whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig.model_construct()
+    defaults: DefaultsConfig = DefaultsConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
     prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 
     @property
-    def defaults(self) -> frozenset[str]:
+    def untouched(self) -> frozenset[str]:
         """Return the built-in backends without a table in the file."""
         return frozenset(name for name, backend in self.backends.items() if backend is _DEFAULTS.get(name))
 
     @property
     def is_default(self) -> bool:
         """Tell whether there was no file, or an empty one."""
-        return self.model_fields_set <= {"backends"} and self.defaults == _DEFAULTS.keys()
+        return self.model_fields_set <= {"backends"} and self.untouched == _DEFAULTS.keys()
 
 
 def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
@@ -269,7 +286,7 @@ def _resolved(name: str, backend: BackendConfig) -> BackendConfig:
 BUILT_IN_BACKENDS = ("anthropic-api", "claude", "codex", "demo", "gemini", "openai-api", "qwen")
 _DEFAULTS = {
     name: _resolved(name, BackendConfig.model_construct(kind=name)) for name in BUILT_IN_BACKENDS
-}  # recognised by identity: see Config.defaults
+}  # recognised by identity: see Config.untouched
 
 
 class Problem(NamedTuple):

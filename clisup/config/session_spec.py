@@ -73,6 +73,7 @@ class SessionSpec(BaseModel):
     approvals: SessionApprovals = SessionApprovals()
     budget: Budget | None = None
     labels: dict[str, str] = {}
+    title: str | None = None
     resume_native_id: str | None = None
     forked_from: JsonObject | None = None  # the fields of `session_forked`
     seeded: JsonObject | None = None  # the fields of `session_seeded`

@@ -392,8 +392,9 @@ class Daemon:
         `turn` is awaited before work that blocks all other clients.
         """
         rows = await self.backends.describe()
-        await self.manager.look_at_memory()
         sessions = [session for session in self.manager if session.state != "closed"]
+        await self.manager.look(sessions)
+        sessions.sort(key=lambda session: (session.spec.created_at, session.id), reverse=True)
         summaries = await summaries_of(sessions, turn)
         counts = Counter(session.spec.backend for session in sessions)
         rest = {
@@ -438,7 +439,7 @@ class Daemon:
             log=(LOG.form, LOG.outlet.dropped) if LOG.outlet is not None else None,
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]
-        return await diagnose(around, named, optional=self.config.defaults if name is None else frozenset())
+        return await diagnose(around, named, optional=self.config.untouched if name is None else frozenset())
 
     async def _configuration(self) -> tuple[str, tuple[str, str] | None]:
         """Describe the configuration in force and the changes of its file. Also return why the file cannot be applied, and a hint."""

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
-from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config
+from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config, Mode
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.log import LOG
 from clisup.host.process.executables import (
@@ -45,6 +45,9 @@ MODELS_LIMIT_S = 45.0
 """Seconds for a provider to list its models."""
 MODELS_LIMIT_BYTES = 4 * 1024 * 1024
 
+NOT_CHOSEN = ("demo", *API_KINDS)
+"""Kinds of backends that a session without a backend never gets, unless the configuration names one."""
+
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|COOKIE|HEADERS|_URL$|_URI$|DSN")
 _FORMS: tuple[dict[str, Any], ...] = ({"live": True}, {"system_prompt": "-", "system_prompt_file": "/-"})
 """Forms of a launch for which an adapter sets further variables."""
@@ -67,8 +70,10 @@ class Backend:
         lists: Path | None,
         probe: VersionProbe,
         known: Known,
+        default_mode: Mode = "auto",
     ):
         self.name = name
+        self.default_mode = default_mode
         self.config = config
         self.adapter = _adapter(name, config)
         rules = load_rules(self.adapter.lists, lists, known=known)
@@ -80,6 +85,7 @@ class Backend:
         _check_versions(name, self.versions)
         check_configuration(rules, pass_env=config.passed, env_names=config.env, request_env=config.request_env)
         _check_mode(name, config, self.adapter)
+        _check_permission_mode(name, config, self.adapter)
         _check_api(name, config)
         _check_command(name, self.command)
         self.environment(
@@ -138,8 +144,12 @@ class Backend:
     @property
     def mode(self) -> str:
         """Return the default mode of sessions: one-shot or live."""
-        default = "live" if self.adapter.capabilities.live_by_default else "one-shot"
-        return default if self.config.mode == "auto" else self.config.mode
+        can = self.adapter.capabilities
+        if self.config.mode != "auto":
+            return self.config.mode
+        if self.default_mode != "auto" and (can.live if self.default_mode == "live" else can.one_shot):
+            return self.default_mode
+        return "live" if can.live_by_default else "one-shot"
 
     def executable(self) -> Executable:
         """Return the command's file.
@@ -158,6 +168,14 @@ class Backend:
             search_path=self._inherited.get("PATH", os.defpath),
             backend=self.name,
         )
+
+    def is_installed(self) -> bool:
+        """Tell whether the command's file is there."""
+        try:
+            self.executable()
+        except WorldError:
+            return False
+        return True
 
     def argv(self) -> tuple[str, ...]:
         """Return the argv that is started: the command with an absolute path, or the worker behind a known launcher.
@@ -316,6 +334,17 @@ def _adapter(name: str, config: BackendConfig) -> Adapter:
     )
 
 
+def _with_timeout(backend: BackendConfig, seconds: float) -> BackendConfig:
+    """Return the backend with this limit of a turn, unless its own table sets one."""
+    if not seconds or "turn" in backend.timeouts.model_fields_set:
+        return backend
+    return backend.model_copy(update={"timeouts": backend.timeouts.model_copy(update={"turn": seconds})})
+
+
+def _identity(backend: Backend) -> tuple[object, ...]:
+    return backend.config, backend.rules, backend.default_mode
+
+
 def _check_versions(name: str, versions: str) -> None:
     """Refuse an invalid range of versions at the start, not in the first turn."""
     try:
@@ -343,6 +372,16 @@ def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
         )
 
 
+def _check_permission_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
+    modes = adapter.capabilities.permission_modes
+    if config.permission_mode and modes is not None and config.permission_mode not in modes:
+        raise ConfigurationError(
+            f"cannot use backends.{name}.permission_mode = {config.permission_mode!r}, because the kind {config.kind} "
+            "has no such mode",
+            hint=f"it has: {', '.join(modes) or 'none'}",
+        )
+
+
 def _check_api(name: str, config: BackendConfig) -> None:
     """Refuse keys of API backends in the table of a CLI."""
     if config.kind not in API_KINDS and (given := [key for key in API_KEYS if getattr(config, key)]):
@@ -359,9 +398,10 @@ def _made(
     lists: Path | None,
     probe: VersionProbe,
     known: Known,
+    default_mode: Mode,
 ) -> Backend:
     try:
-        return Backend(name, config, inherited, lists, probe, known)
+        return Backend(name, config, inherited, lists, probe, known, default_mode)
     except ConfigurationError as error:
         error.data.setdefault("key", f"backends.{name}")
         raise
@@ -378,17 +418,28 @@ class Backends:
         self.inherited = inherited  # the daemon's environment
         override = Path(in_home(config.daemon.scrub_lists, inherited)) if config.daemon.scrub_lists else None
         self._probe: VersionProbe = before._probe if before else VersionProbe()
-        self._defaults = config.defaults
+        self._untouched = config.untouched
+        self.default = config.defaults.backend
+        self._check_default(config)
         self._all: dict[str, Backend] = {}
         known: Known = {}
-        for name, backend in config.backends.items():
-            new = _made(name, backend, inherited, override, self._probe, known)
+        for name, table in config.backends.items():
+            backend = _with_timeout(table, config.defaults.timeout)
+            new = _made(name, backend, inherited, override, self._probe, known, config.defaults.mode)
             old = before and before._all.get(name)
-            self._all[name] = old if old and (old.config, old.rules) == (new.config, new.rules) else new
+            self._all[name] = old if old and _identity(old) == _identity(new) else new
+
+    def _check_default(self, config: Config) -> None:
+        if self.default and self.default not in config.backends:
+            raise ConfigurationError(
+                f"cannot use defaults.backend, because the backend {self.default!r} is not configured",
+                hint=f"set it to one of {', '.join(sorted(config.backends))}",
+                key="defaults.backend",
+            )
 
     def replace(self, other: Backends) -> None:
         """Replace all backends by those of `other`."""
-        self._defaults, self._all = other._defaults, other._all
+        self._untouched, self._all, self.default = other._untouched, other._all, other.default
 
     def rules_differ(self, other: Backends) -> bool:
         """Tell whether a common backend has different scrub rules."""
@@ -409,7 +460,25 @@ class Backends:
         async with trio.open_nursery() as nursery:
             for backend in asked:
                 nursery.start_soon(ask, backend)
-        return [{**rows[backend.name], "default": backend.name in self._defaults} for backend in asked]
+        return [{**rows[backend.name], "default": backend.name in self._untouched} for backend in asked]
+
+    def choose(self) -> str:
+        """Return the backend of a session that names none: the configured one, else the only installed CLI.
+
+        The demo and the API backends count as no CLI. Raises `UsageError(invalid_params)`, which lists the choices.
+        """
+        if self.default:
+            return self.default
+        installed = [b.name for b in self if b.config.kind not in NOT_CHOSEN and b.is_installed()]
+        if len(installed) == 1:
+            return installed[0]
+        found = f"several CLIs are installed: {', '.join(sorted(installed))}" if installed else "no CLI is installed"
+        raise UsageError(
+            f"cannot open a session without a backend, because {found}",
+            hint=f"name a backend (-b NAME), or set defaults.backend; configured are: {', '.join(self.names())}",
+            param="backend",
+            installed=sorted(installed),
+        )
 
     def names(self) -> list[str]:
         return sorted(self._all)

@@ -14,6 +14,7 @@ from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
 from clisup.daemon.limits.running_slots import RunningSlots
 from clisup.daemon.metrics import Metrics
+from clisup.daemon.ops.branches import BranchLook
 from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.memory import MemoryLook
 from clisup.daemon.runs.keeper_starts import KeeperStarts
@@ -74,6 +75,7 @@ class Services:
     env: Mapping[str, str] = field(default_factory=dict)  # the daemon's own
     socket: str = ""  # the socket for the MCP bridges
     memory: MemoryLook = field(default_factory=MemoryLook)
+    branches: BranchLook = field(default_factory=BranchLook)
     opened: NativeSessions = field(default_factory=NativeSessions)
     everywhere: Watchers = field(default_factory=dict)  # followers of all sessions
     at_ends: set[Watcher] = field(default_factory=set)  # told of ended turns, and counted as no session's followers

@@ -150,7 +150,9 @@ class PromptAccepted(EventBase, frozen=True, kw_only=True, tag="prompt_accepted"
     """Durable prompt: it will be delivered, or the journal holds the reason why not.
 
     A `steered` prompt was sent into the running turn under its `prompt_id`. The `turn_completed` that names this id has
-    taken it.
+    taken it. `text` is the redacted prompt, cut at 16 Ki characters, and `images` counts its images. If the event does not
+    hold the whole prompt, `blob` names the payload with all blocks as JSON. With `daemon.keep_prompts = "off"` all three
+    are empty.
     """
 
     type: ClassVar[Literal["prompt_accepted"]] = "prompt_accepted"
@@ -159,6 +161,9 @@ class PromptAccepted(EventBase, frozen=True, kw_only=True, tag="prompt_accepted"
     position: int | None = None
     actor: Actor | None = None
     prompt_id: str | None = None
+    text: str | None = None
+    images: int = 0
+    blob: str | None = None
 
 
 class TurnStarted(EventBase, frozen=True, tag="turn_started"):

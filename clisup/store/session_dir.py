@@ -223,6 +223,33 @@ class SessionDir:
         with suppress(OSError):
             os.unlink(self._prompt(turn_id))
 
+    def save_kept(self, name: str, data: bytes) -> str:
+        """Keep the redacted blocks of a prompt for readers, and return the name of this blob.
+
+        The blob stays with its event. Raises `WorldError(storage_failed)`.
+        """
+        make_private_dir(os.path.join(self.path, "asked"))
+        blob = f"prompt-{name}"
+        write_atomic(self.kept_path(blob), data, sync=False)
+        return blob
+
+    def kept_path(self, blob: str) -> str:
+        """Return the path of a blob that `save_kept` wrote."""
+        return os.path.join(self.path, "asked", blob)
+
+    def drop_kept(self, name: str) -> None:
+        """Remove the blob of a prompt that the daemon did not accept."""
+        with suppress(OSError):
+            os.unlink(self.kept_path(f"prompt-{name}"))
+
+    def drop_kept_before(self, written: float) -> None:
+        """Remove the blobs of prompts that were written before this time: their events are gone. Raises `OSError`."""
+        directory = os.path.join(self.path, "asked")
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            path = os.path.join(directory, name)
+            if os.stat(path, follow_symlinks=False).st_mtime < written:
+                os.unlink(path)
+
     def throw_away(self) -> str:
         """Move the whole session away in one step, and return the path for a slow `shutil.rmtree`.
 

@@ -48,6 +48,7 @@ METHODS: dict[str, Method] = {
     "session/compact": Method(p.CompactParams, None, "drive", "Let the CLI compact its context: a turn like those of `session/prompt`."),
     "session/set_model": Method(p.SetModelParams, r.SetResult, "drive", "Change the model: at once in a live process, else from the next turn on."),
     "session/set_permission_mode": Method(p.SetPermissionModeParams, r.SetResult, "drive", "Change the permission mode, with the rules of `session/set_model`."),
+    "session/set_title": Method(p.SetTitleParams, r.Done, "drive", "Change the title of a session, which people see in lists."),
     "session/set_budget": Method(p.SetBudgetParams, r.SetBudgetResult, "drive", "Replace the budget of a session. What the session has used stays counted."),
     "session/context_usage": Method(p.SessionParams, r.ContextUsageResult, "drive", "Return the use of the context window, as the live process counts it."),
     "session/interrupt": Method(p.InterruptParams, r.InterruptResult, "drive", "End the running turn, or remove a queued turn from the queue."),

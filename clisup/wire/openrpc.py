@@ -203,6 +203,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "session/compact": _TURN,
     "session/set_model": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
     "session/set_permission_mode": ("session_closed", "unsupported", "backend_not_found", *_ADMITTED),
+    "session/set_title": ("session_closed", *_ADMITTED),
     "session/set_budget": ("session_closed", *_ADMITTED),
     "session/context_usage": ("session_closed", "unsupported", "backend_not_found"),
     "session/interrupt": ("turn_not_found", *_ADMITTED),

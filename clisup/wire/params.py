@@ -121,8 +121,16 @@ class WorktreeParams(Params):
     session_id: SessionId | None = None
 
 
+Title = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
+]
+"""Title of a session: one line with a visible character."""
+
+
 class SessionNewParams(Params):
-    backend: Annotated[str, Field(max_length=64)]
+    """A missing `backend` is the configuration's `defaults.backend`, else the only installed CLI."""
+
+    backend: Annotated[str, Field(max_length=64)] | None = None
     cwd: Path
     session_id: SessionId | None = None
     mode: Literal["one-shot", "live"] | None = None
@@ -141,6 +149,7 @@ class SessionNewParams(Params):
     cli_tools: CliTools | None = None
     system_prompt_mode: Literal["append", "replace"] | None = None
     worktree: WorktreeParams | bool | None = None
+    title: Title | None = None
 
 
 class SessionForkParams(Params):
@@ -204,6 +213,7 @@ class PromptParams(Params):
     output_schema: OutputSchema | None = None
     tools: Tools | None = None
     sampling: SamplingParams | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] | None = None
     wait: bool = False
 
     @property
@@ -249,6 +259,11 @@ class SetModelParams(Params):
 class SetPermissionModeParams(Params):
     session_id: SessionId
     permission_mode: PermissionMode
+
+
+class SetTitleParams(Params):
+    session_id: SessionId
+    title: Title
 
 
 class SetBudgetParams(Params):
@@ -359,7 +374,7 @@ class EventsParams(Params):
 
 class BlobParams(Params):
     session_id: SessionId
-    blob: Annotated[str, Field(pattern=r"^(raw|blob)-[0-9]+-(out|err)-[0-9a-z.-]+$", max_length=128)]
+    blob: Annotated[str, Field(pattern=r"^((raw|blob)-[0-9]+-(out|err)|prompt)-[0-9a-z.-]+$", max_length=128)]
     offset: Seq = 0
     limit: Annotated[int, Field(ge=1, le=8 * 1024 * 1024)] = 1024 * 1024
 

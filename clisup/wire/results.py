@@ -145,6 +145,7 @@ class SessionNewResult(Result):
     native_session_id: str | None = None
     cwd: str | None = None
     worktree: JsonObject | None = None
+    backend: str = ""
 
 
 class SessionForkResult(Result):
@@ -153,7 +154,10 @@ class SessionForkResult(Result):
 
 
 class SessionSummary(Result):
+    """Row of a session. `branch` is the git branch of `cwd`. `closed_by` is "client" or "idle" for a closed session."""
+
     session_id: str
+    title: str | None = None
     backend: str
     model: str | None
     state: str
@@ -161,8 +165,10 @@ class SessionSummary(Result):
     turn_id: str | None
     native_session_id: str | None
     cwd: str
+    branch: str | None = None
     labels: dict[str, str]
     created_at: str
+    closed_by: str | None = None
     pid: int | None
     keeper_pid: int | None
     rss_bytes: int | None
@@ -314,8 +320,13 @@ class NoteResult(Result):
 
 
 class OpenApproval(Result):
+    """Approval that waits for a decision. `title`, `backend` and `cwd` belong to the session."""
+
     approval_id: str
     session_id: str
+    title: str | None = None
+    backend: str = ""
+    cwd: str = ""
     turn_id: str | None
     tool_name: str
     input: JsonObject

@@ -167,7 +167,8 @@ def test_secrets_are_never_shown(clisup: Run, file: Path) -> None:
 def test_only_what_begins_with_a_key_is_shown(clisup: Run, file: Path) -> None:
     shown = values(clisup("config", "show", "daemon.retention", "backends.claude.mode", "--json"))
     assert list(shown) == [
-        "daemon.retention.days", "daemon.retention.bytes", "daemon.retention.keys", "daemon.retention.every_s", "backends.claude.mode",
+        "daemon.retention.days", "daemon.retention.bytes", "daemon.retention.keys", "daemon.retention.every_s",
+        "daemon.retention.idle_close", "backends.claude.mode",
     ]  # fmt: skip
     ran = clisup("config", "show", "daemon.max_r")
     assert ran.code == 2 and "no such key" in ran.err

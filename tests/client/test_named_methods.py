@@ -49,7 +49,7 @@ NEW: dict[str, Any] = {
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"}, "budget": {"turns": 3},
     "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
-    "cli_tools": "none", "system_prompt_mode": "replace", "worktree": {"name": "fix"},
+    "cli_tools": "none", "system_prompt_mode": "replace", "title": "Nightly run", "worktree": {"name": "fix"},
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in params.SessionNewParams.model_fields}
@@ -100,7 +100,7 @@ CASES: dict[str, Case] = {
     "session/get": Case(lambda c: session(c).info(), sample(results.SessionDetail),
                         lambda info: isinstance(info, results.SessionDetail)),
     "session/prompt": Case(lambda c: session(c).prompt("Hi", key="k", when_busy="steer", when_limited="refuse", expand=True,
-                                                         output_schema={"type": "object"}, sampling={"seed": 1},
+                                                         output_schema={"type": "object"}, sampling={"seed": 1}, timeout_s=60.0,
                                                          tools=[{"name": "a", "input_schema": {"type": "object"}}]), RESULT,
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
     "session/interrupt": Case(lambda c: session(c).interrupt("t1", mode="kill"), {"turn_id": "t1", "outcome": "interrupted"},
@@ -127,6 +127,7 @@ CASES: dict[str, Case] = {
     "session/fork": Case(lambda c: session(c).fork(session_id_new=OTHER, at_turn="t2"),
                          {"session_id": OTHER, "native_session_id": "n1"}, opened),
     "session/set_model": Case(lambda c: session(c).set_model("m"), {"ok": True}),
+    "session/set_title": Case(lambda c: session(c).set_title("Nightly run"), {"ok": True}),
     "session/set_permission_mode": Case(lambda c: session(c).set_permission_mode("plan"), {"ok": True}),
     "session/context_usage": Case(lambda c: session(c).context_usage(), {"total": 5}, lambda usage: usage == {"total": 5}),
     "session/compact": Case(lambda c: session(c).compact("be short", key="k"), RESULT, lambda result: result.turn_id == "t1"),

@@ -32,10 +32,11 @@ DEFAULTS = {
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
         "tool_timeout_s": 600, "tool_wait_s": 60,
         "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
-        "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600},
+        "log_level": "info", "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600,
+                                           "idle_close": 604_800}, "keep_prompts": "on",
     },
     "backend": {
-        "kind": "claude", "command": [], "mode": "auto", "versions": "", "args": [],
+        "kind": "claude", "command": [], "mode": "auto", "permission_mode": "", "versions": "", "args": [],
         "model": "", "base_url": "", "key_env": "", "dialect": "", "max_tokens": 0, "thinking": "", "effort": "",
         "pass_env": [], "request_env": [],
         "env": {}, "env_files": {}, "setting_sources": "user", "orphans": "grace",
@@ -238,9 +239,9 @@ def test_the_digest_tells_params_apart_and_depends_on_the_session() -> None:
 
 
 def test_a_backend_without_a_table_of_its_own_is_a_default() -> None:
-    assert parse_config({}).defaults == {*BUILT_IN_BACKENDS}
+    assert parse_config({}).untouched == {*BUILT_IN_BACKENDS}
     configured = parse_config({"backends": {"claude": {}, "mine": {"kind": "demo"}}})
-    assert configured.defaults == {*BUILT_IN_BACKENDS} - {"claude"}
+    assert configured.untouched == {*BUILT_IN_BACKENDS} - {"claude"}
 
 
 def test_a_rule_for_approvals_is_checked_like_any_other_key() -> None:

@@ -167,7 +167,7 @@ def test_what_cannot_change_stays_and_the_rest_is_new() -> None:
     kept = kept_back(old, new)
     assert (kept.daemon.socket, kept.daemon.max_queue) == ("/a", 2)
     assert [change.key for change in changes(kept, new)] == ["daemon.socket"]
-    assert kept.defaults == new.defaults
+    assert kept.untouched == new.untouched
 
 
 def test_a_flat_configuration_has_no_value_of_a_variable() -> None:

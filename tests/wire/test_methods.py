@@ -17,7 +17,7 @@ SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 SMALLEST: dict[str, dict[str, Any]] = {
     "backend/env": {"name": "demo"},
     "backend/models": {"name": "groq"},
-    "session/new": {"backend": "demo", "cwd": "/"},
+    "session/new": {"cwd": "/"},
     "session/prompt": {"session_id": SESSION, "prompt": "hello"},
     "session/blob": {"session_id": SESSION, "blob": "raw-1-out-0-10"},
     **{
@@ -45,6 +45,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "bridge/call": {"call_id": "c1", "name": "add"},
     "session/set_model": {"session_id": SESSION, "model": "opus"},
     "session/set_permission_mode": {"session_id": SESSION, "permission_mode": "plan"},
+    "session/set_title": {"session_id": SESSION, "title": "Nightly run"},
     "session/set_budget": {"session_id": SESSION, "budget": {}},
     "session/note": {"session_id": SESSION, "code": "client.stage", "message": "thinking"},
     "session/ack": {"session_id": SESSION, "name": "indexer", "seq": 1},
@@ -82,7 +83,7 @@ def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing |= {"approval/respond", "tool/serve", "tool/result", "bridge/hello", "bridge/call"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}
-    changing |= {"session/note", "session/set_budget", "session/land", "session/discard"}
+    changing |= {"session/note", "session/set_budget", "session/set_title", "session/land", "session/discard"}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 

@@ -81,6 +81,9 @@ class ApprovalQueue:
             yield {
                 "approval_id": approval_id,
                 "session_id": self._context.id,
+                "title": self._context.title,
+                "backend": self._context.spec.backend,
+                "cwd": self._context.spec.cwd,
                 "turn_id": event.get("turn_id"),
                 "tool_name": entry["tool_name"],
                 "input": event.get("input", {}),

@@ -14,6 +14,7 @@ from clisup.store.spool import native_parts, read_range, spool_size, with_parts
 __all__ = ["blob_page", "whole_blob", "with_native"]
 
 _RAW = re.compile(r"raw-(\d+)-(out|err)-(\d+)-(\d+)")
+_PROMPT = re.compile(r"prompt-[0-9a-z-]+")
 _BLOB = re.compile(r"blob-(\d+)-(out|err)-[0-9a-z.-]+")
 
 
@@ -43,6 +44,8 @@ def blob_page(directory: SessionDir, name: str, offset: int, limit: int) -> tupl
         path = directory.run(int(match.group(1))).blob_path(name)
         if size := spool_size(path):
             return read_range(path, offset, limit), size
+    elif _PROMPT.fullmatch(name) and (size := spool_size(directory.kept_path(name))):
+        return read_range(directory.kept_path(name), offset, limit), size
     raise UsageError(f"blob {name} not found", hint="take the name from an event")
 
 

@@ -136,7 +136,7 @@ def _states(current: str, states: tuple[str, ...]) -> Rows:
 
 def _named(daemon: Daemon) -> set[str]:
     """Return the backends of the configuration file, and those that have had a session."""
-    return set(daemon.backends.names()) - daemon.config.defaults | daemon.manager.services.metrics.backends
+    return set(daemon.backends.names()) - daemon.config.untouched | daemon.manager.services.metrics.backends
 
 
 def _sessions(daemon: Daemon) -> Rows:

@@ -76,7 +76,7 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[JsonObject]
     chosen = [] if backends is None else list(backends) if name is None else [backends.get(name)]
 
     async def found() -> list[JsonObject]:
-        findings = await diagnose(around, chosen, optional=config.defaults if name is None else frozenset())
+        findings = await diagnose(around, chosen, optional=config.untouched if name is None else frozenset())
         return [asdict(finding) for finding in findings]
 
     return trio.run(found)
@@ -232,7 +232,7 @@ def show_configuration(flags: Flags) -> Shown:
     place = _place(flags, config, env)
     lines = lines_of(text or "")
     values = list(_values(config, lines, place, flags, env))
-    return Shown(file.path, text is not None, place.socket, values, config.defaults)
+    return Shown(file.path, text is not None, place.socket, values, config.untouched)
 
 
 def _values(

@@ -1,4 +1,7 @@
-"""Retention: a task that removes the oldest events and spools. Later readers get a gap event."""
+"""Retention: a task that removes the oldest events and spools, and closes sessions that rest for too long.
+
+Later readers of removed events get a gap event.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part, expired, shares
 from clisup.store.journal_reader import Segments
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     from clisup.daemon.sessions.session import Session
 
 LOOKED_AT_ONCE = 32  # sessions for one thread: starting a thread takes longer than one look
+PROMPT_SLACK_S = 60.0
+"""Time between the write of a prompt's blob and of its event. A younger blob stays for a later pass."""
+
 _log = structlog.get_logger()
 
 
@@ -50,6 +57,7 @@ class Retention:
             self._renewed = trio.Event()
             try:
                 await self.once()
+                await self.close_idle()
             except (ClisupError, OSError) as error:
                 _log_failure(error)
             with trio.move_on_after(self._config.every_s):
@@ -72,6 +80,25 @@ class Retention:
             whole = sum(part.upto is None for part in gone)
             _log.info("retention removed", parts=len(gone), sessions=whole, bytes=sum(part.size for part in gone))
         return len(gone)
+
+    async def close_idle(self) -> int:
+        """Close the sessions whose last event is older than `retention.idle_close`, and return their number."""
+        limit, closed = self._config.idle_close, 0
+        if not limit:
+            return 0
+        actor = Actor(uid=os.getuid(), pid=os.getpid(), client="clisup")
+        for session in list(self._manager):
+            since = session.idle_since()
+            if since is None or clock.age_of(since) < limit or self._manager.services.storage.stopping:
+                continue
+            try:
+                await session.close_idle(actor, f"it had no event for {limit:g} s (daemon.retention.idle_close)")
+                closed += 1
+            except ClisupError as error:
+                _log_failure(error)
+        if closed:
+            _log.info("idle sessions closed", sessions=closed, limit_s=limit)
+        return closed
 
     async def due(self) -> list[Part]:
         """Return the parts to remove now, oldest first. An unreadable session is logged and skipped."""
@@ -102,6 +129,7 @@ class Retention:
             if part.upto < first_seq:  # an active session keeps the segment that it writes
                 runs = [session.dir.run(run).path for run in part.runs]
                 await trio.to_thread.run_sync(_remove_below, session.dir.journal, first_seq, runs)
+                await trio.to_thread.run_sync(session.dir.drop_kept_before, part.written - PROMPT_SLACK_S)
         failpoint("retention.after")
 
 

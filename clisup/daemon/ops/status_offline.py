@@ -10,6 +10,7 @@ import os
 from clisup import __version__
 from clisup.daemon.sessions.session_row import ProcessState, session_row, totals_of
 from clisup.host import clock
+from clisup.host.git_head import branch_of
 from clisup.host.locks import lock_holder
 from clisup.host.process.evidence import tree_memory
 from clisup.model.lifecycle import SessionState
@@ -44,7 +45,9 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
     """Return the status without a daemon. `reason` says why no daemon answered."""
     damaged: dict[str, str] = {}
     sessions = list(stored_sessions(state_dir, damaged))
-    rows = _rows(state_dir, [session for session in sessions if not session.closed])
+    rows = _rows(
+        state_dir, sorted((s for s in sessions if not s.closed), key=lambda s: s.spec.created_at, reverse=True)
+    )
     return {
         "schema_version": STATUS_SCHEMA,
         "daemon": _daemon(socket, state_dir, reason, rows),
@@ -136,6 +139,7 @@ def _process_state(stored: StoredSession, memory: dict[int, int], records: dict[
         idle_s=clock.age_of(ledger.last_event["ts"]) if current and ledger.last_event else None,
         approvals=len(current.approvals) if current else 0,
         worktree=describe_worktree(stored.spec.worktree, records, closed=ledger.closed),
+        branch=branch_of(stored.spec.cwd),
     )
 
 

@@ -18,6 +18,8 @@ from clisup.errors import UsageError, WorldError
 from clisup.host.locks import lock_holder
 from clisup.host.log import LOG
 from clisup.model.lifecycle import Cause, SessionState, advance
+from clisup.model.prompts.kept import KeptPrompt, kept_prompt
+from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import Ledger
 from clisup.policy.watchdog import TurnTimeouts
 from clisup.store.journal_store import JournalStore
@@ -103,6 +105,11 @@ class SessionContext:
         self.timeouts = self._timeouts()
         self.redact = self.redact.also(backend.plain)
 
+    def timeouts_of(self, prompt: StoredPrompt | None) -> TurnTimeouts:
+        """Return the timers of the prompt's turn: its own `timeout_s` bounds the whole turn."""
+        limit = prompt.get("timeout_s") if prompt is not None else None
+        return self.timeouts if limit is None else replace(self.timeouts, turn=limit)
+
     def _timeouts(self) -> TurnTimeouts:
         """Return the timers of the session's turns: each value of the session, else of the backend."""
         if not self.spec.timeouts:
@@ -119,6 +126,11 @@ class SessionContext:
         """Return the model or permission mode: the last change by a client, else the value at the opening."""
         changed: str | None = self.ledger.settings.get(name) or getattr(self.spec, name)
         return changed
+
+    @property
+    def title(self) -> str | None:
+        """Return the title: the last change by a client, else of the opening, else of the first prompt."""
+        return self.ledger.title or self.spec.title
 
     @property
     def native_id(self) -> str:
@@ -195,6 +207,21 @@ class SessionContext:
                 )
             await news.wait()
 
+    # -- the prompts -------------------------------------------------------------------------------------------------
+
+    def save_prompt(self, name: str, prompt: StoredPrompt) -> tuple[KeptPrompt, str | None]:
+        """Store a prompt until its turn ends, and keep its redacted words. Return the words and the name of their blob.
+
+        Blocks: call the method in a thread. Raises `WorldError(storage_failed)`.
+        """
+        kept, blob = KeptPrompt(), None
+        if self.services.config.daemon.keep_prompts == "on":
+            kept = kept_prompt(prompt, self.redact)
+            if kept.blob is not None:
+                blob = self.dir.save_kept(name, kept.blob)
+        self.dir.save_prompt(name, prompt)
+        return kept, blob
+
     # -- the journal and the session's task --------------------------------------------------------------------------
 
     def notify(self) -> None:
@@ -214,7 +241,7 @@ class SessionContext:
             raise UsageError(
                 f"session {self.id} is closed, so it accepts no prompt",
                 kind="session_closed",
-                hint="open a new session",
+                hint="open a new session; to go on with this conversation, give its native id as resume_native_id",
             )
         if self.draining:
             raise WorldError(

@@ -96,6 +96,7 @@ async def make_fork(
             "session_id": session_id,
             "created_at": clock.timestamp(),
             "digest": digest,
+            "title": source.context.title,
             "model": source.context.setting("model"),
             "permission_mode": source.context.setting("permission_mode"),
             "budget": source.budgets.limits,  # the same limits, with nothing used

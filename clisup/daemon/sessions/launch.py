@@ -21,6 +21,7 @@ from clisup.model.prompts.content import cached_parts, content_of
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.turn_state import Intent
 from clisup.policy.fingerprint import fingerprint
+from clisup.policy.watchdog import TurnTimeouts
 from clisup.store.session_dir import RunDir
 
 __all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
@@ -28,6 +29,9 @@ __all__ = ["Draft", "Launch", "Launcher", "drop_cgroup", "prompt_id"]
 _ANY = "-"  # placeholder: some adapters require a model
 WALL_SLACK_S = 10.0
 """Extra time of the keeper's own limit. The daemon's limit comes first: the keeper's is for a run without a daemon."""
+
+MAX_WALL_S = 366 * 86_400.0
+"""Longest wall-clock limit that a keeper takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ class Launcher:
             resume=named[1],
             cwd=spec.cwd,
             model=context.setting("model") or self._backend.config.model or None,
-            permission_mode=context.setting("permission_mode"),
+            permission_mode=context.setting("permission_mode") or self._backend.config.permission_mode or None,
             system_prompt=context.dir.read_system_prompt() if spec.has_system_prompt else None,
             system_prompt_file=context.dir.system_prompt if spec.has_system_prompt else None,
             mcp_servers=servers,
@@ -206,10 +210,12 @@ class Launcher:
             return servers_with_bridge(context, self._tools), context.dir.bridge_config
         return (context.dir.read_mcp_servers(), context.dir.mcp_config) if context.spec.has_mcp_config else (None, None)
 
-    def keeper_spec(self, launch: Launch) -> dict[str, Any]:
-        """Return the keeper's launch spec. The spec goes through a pipe only: its environment may hold secrets."""
+    def keeper_spec(self, launch: Launch, timeouts: TurnTimeouts) -> dict[str, Any]:
+        """Return the keeper's launch spec, with the `timeouts` of the turn.
+
+        The spec goes through a pipe only: its environment may hold secrets.
+        """
         context, limits = self._context, self._backend.config.limits
-        timeouts = context.timeouts
         return {
             "proto": KEEPER_PROTO,
             "run_dir": launch.run_dir.path,
@@ -226,7 +232,9 @@ class Launcher:
                 "memory": limits.memory,
                 "pids": limits.pids,
             },
-            "wall_s": 2 * timeouts.turn + WALL_SLACK_S if timeouts.turn and not launch.draft.request.live else 0,
+            "wall_s": min(2 * timeouts.turn + WALL_SLACK_S, MAX_WALL_S)
+            if timeouts.turn and not launch.draft.request.live
+            else 0,
             "lease_s": context.services.config.daemon.lease_s,
             "term_grace_s": timeouts.term_grace,
             "int_grace_s": timeouts.int_grace,

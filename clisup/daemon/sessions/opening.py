@@ -72,7 +72,9 @@ class SessionOpening:
         )
         await self._made(session_id)
         if session_id not in self._sessions:
-            backend = self._backends.get(params.backend)
+            if params.backend is None:
+                params = params.model_copy(update={"backend": self._backends.choose()})
+            backend = self._backends.get(params.backend or "")
             self._check(session_id, params)
             # Without the lock: a CLI with a slow version report delays its own clients only.
             _, version = await backend.ready()
@@ -142,7 +144,7 @@ class SessionOpening:
         return session
 
     def _check(self, session_id: str, params: SessionNewParams) -> None:
-        backend = self._backends.get(params.backend)
+        backend = self._backends.get(params.backend or "")
         self._check_room(session_id)
         _check_cwd(params.cwd)
         self._check_writer(params.resume_native_id or session_id)
@@ -233,7 +235,7 @@ class SessionOpening:
         )
         spec = SessionSpec(
             session_id=session_id,
-            backend=params.backend,
+            backend=params.backend or "",
             cwd=params.cwd,
             created_at=clock.timestamp(),
             digest=digest,
@@ -250,13 +252,16 @@ class SessionOpening:
             approvals=approvals,
             budget=params.budget,
             labels=params.labels or {},
+            title=params.title,
             resume_native_id=params.resume_native_id,
             worktree=worktree,
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
         tools = [tool.model_dump(exclude_none=True) for tool in params.tools or ()]
         directory = SessionDir(self._services.state_dir, session_id)
-        seeding = Seeding(params, self._backends.get(params.backend), session_id, actor) if params.history else None
+        seeding = (
+            Seeding(params, self._backends.get(params.backend or ""), session_id, actor) if params.history else None
+        )
         spec = seeding.with_transcript(spec) if seeding is not None else spec
         record = partial(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
         with self._services.storage.watched():

@@ -15,12 +15,17 @@ from clisup.daemon.sessions.steering import Steering
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
+from clisup.model.prompts.kept import title_of
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.budget import ENDING
+from clisup.model.sessions.turn_state import TurnState
 from clisup.wire.params import PromptParams
 from clisup.wire.results import PromptResult
 
 __all__ = ["PromptQueue"]
+
+TITLED_TEXT = 4096
+"""Most characters of a prompt in which the title is sought."""
 
 KEPT_TEXT = 64 * 1024
 """Most characters of a prompt that stays in memory for a turn that starts at once."""
@@ -94,18 +99,22 @@ class PromptQueue:
         turn_id = context.next_turn_id()
         try:
             with context.services.storage.watched():
-                await trio.to_thread.run_sync(context.dir.save_prompt, turn_id, stored)
+                kept, blob = await trio.to_thread.run_sync(context.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)
         held = self._gate.held()
         delivery: Literal["queued", "delivered"] = "queued" if waiting or held else "delivered"
         position = waiting or (held.position if held else None)
-        accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor)
+        accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor, text=kept.text,
+                                  images=kept.images, blob=blob)  # fmt: skip
+        title = title_of(context.redact(params.text[:TITLED_TEXT])) if context.title is None else None
+        memo = TurnState(title=title) if title else None
         try:
-            seq = context.recorder.record([Item(accepted, turn_id)])
+            seq = context.recorder.record([Item(accepted, turn_id, memo=memo)])
         except WorldError:
             context.dir.drop_prompt(turn_id)
+            context.dir.drop_kept(turn_id)
             raise
         if delivery == "delivered" and len(params.text) <= KEPT_TEXT and not params.images:
             self._newest = (turn_id, stored)
@@ -182,6 +191,7 @@ class PromptQueue:
             self._context.check_open()
         except ClisupError:
             self._context.dir.drop_prompt(turn_id)
+            self._context.dir.drop_kept(turn_id)
             raise
 
     def _check_room(self, params: PromptParams) -> None:
@@ -217,6 +227,8 @@ def _stored(params: PromptParams, actor: Actor, *, command: bool = False) -> Sto
     """Return the prompt in its stored form. The file stays until the turn ends."""
     stored: StoredPrompt = {"text": params.text, "expand": params.expand, "actor": asdict(actor)}
     stored["when_limited"] = params.when_limited
+    if params.timeout_s is not None:
+        stored["timeout_s"] = params.timeout_s
     if command:
         stored["command"] = True
     if params.output_schema is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import structlog
@@ -285,8 +285,9 @@ class Manager:
             watcher.forget(session_id)
         await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
 
-    async def look_at_memory(self) -> None:
-        """Refresh the sessions' `rss_bytes`."""
+    async def look(self, sessions: Iterable[Session]) -> None:
+        """Refresh the rows' `rss_bytes` and `branch`."""
+        await self.services.branches.refresh({session.spec.cwd for session in sessions})
         await self.services.memory.refresh(
             lambda: {s.id: s.run.keeper_pid for s in self if s.run is not None and s.run.keeper_pid is not None}
         )

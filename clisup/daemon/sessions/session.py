@@ -94,6 +94,7 @@ class Session:
         self._failures = 0  # failed starts in a row
         self._new_backend: Backend | None = None  # of a reload, from the next turn on
         self._closed = trio.Event()
+        self._close_notice = Notice(code="closed", message="the session was closed")
         context.recorder.on_recorded = SessionLog(self.id, spec.backend, context.recorder).log
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -334,6 +335,13 @@ class Session:
         if self._slot_wait is not None:
             self._slot_wait.cancel()
 
+    async def set_title(self, title: str, actor: Actor) -> None:
+        """Change the title. Raises `UsageError(session_closed)`, `WorldError(storage_failed)`."""
+        self.context.check_open()
+        event = Notice(code="title_set", message=f"the title is now {title!r}", actor=actor)
+        self.recorder.record([Item(event, memo=TurnState(title=title))])
+        await self.context.sync()
+
     async def note(self, params: NoteParams, actor: Actor) -> NoteResult:
         """Journal a client's own notice. The notice belongs to no turn, even during a turn.
 
@@ -380,6 +388,19 @@ class Session:
 
     # -- close -------------------------------------------------------------------------------------------------------
 
+    def idle_since(self) -> str | None:
+        """Return the time of the last event of a session at rest. Return None for a session with work, or a closed one."""
+        at_rest = self.state in (SessionState.IDLE, SessionState.FAILED) and not self.context.busy and not self.at_work
+        background = self.run is not None and bool(self.run.tracker.background)
+        if not at_rest or background or self.context.closing:
+            return None
+        return self.ledger.last_event["ts"] if self.ledger.last_event else self.spec.created_at
+
+    async def close_idle(self, actor: Actor, why: str) -> None:
+        """Close a session that has rested for too long. `why` stands in the journal."""
+        self._close_notice = Notice(code="closed", message=f"the session was closed: {why}", data={"by": "idle"})
+        await self.close(actor)
+
     async def close(self, actor: Actor) -> None:
         """Interrupt the running turn, drop the queue, and remove private data. Closing twice is no error."""
         context = self.context
@@ -407,7 +428,7 @@ class Session:
         if self.live is not None:
             await self.live.retire("client")
             return
-        await self.recorder.record_with_retry(lambda: [Item(Notice(code="closed", message="the session was closed"))])
+        await self.recorder.record_with_retry(lambda: [Item(self._close_notice)])
         with suppress(WorldError):  # the daemon stops
             await self.context.sync()
         self.context.advance(Cause.CLOSE)

@@ -32,6 +32,7 @@ class ProcessState(Struct, frozen=True, kw_only=True):
     next_seq: int
     next_timer: JsonObject | None = None
     worktree: JsonObject | None = None
+    branch: str | None = None
 
 
 def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> JsonObject:
@@ -39,6 +40,7 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> Jso
     current, last = ledger.current, ledger.last_event
     return {
         "session_id": spec.session_id,
+        "title": ledger.title or spec.title,
         "backend": spec.backend,
         "model": ledger.model or spec.model,
         **asdict(process),
@@ -47,6 +49,7 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> Jso
         "cwd": spec.cwd,
         "labels": spec.labels,
         "created_at": spec.created_at,
+        "closed_by": ledger.closed_by,
         "age_s": clock.age_of(spec.created_at),
         "turns": ledger.turns,
         "last_turn": ledger.last_turn,

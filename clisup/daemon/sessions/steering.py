@@ -57,11 +57,13 @@ class Steering:
         prompt_id = str(uuid.uuid4())
         line = await self._launcher.line(prompt, prompt_id, run.number)
         with context.services.storage.watched():
-            await trio.to_thread.run_sync(context.dir.save_prompt, stored_name(prompt_id), prompt)
-        event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id)
+            kept, blob = await trio.to_thread.run_sync(context.save_prompt, stored_name(prompt_id), prompt)
+        event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id, text=kept.text,
+                               images=kept.images, blob=blob)  # fmt: skip
         still_running = lambda: context.ledger.current is turn and context.live_run is run and not run.ending  # noqa: E731
         if not await run.send(line, Item(event, turn.id), still_running):
             context.dir.drop_prompt(stored_name(prompt_id))
+            context.dir.drop_kept(stored_name(prompt_id))
             return None
         return turn.id, prompt_id
 

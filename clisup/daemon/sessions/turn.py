@@ -91,6 +91,7 @@ class TurnRunner:
         self._storage = context.services.storage
         self._cancellation: tuple[str, LadderKind, dict[str, Any]] | None = None  # before the start of the process
         self._wait: trio.CancelScope | None = None  # for slow work before the turn's beginning
+        self._timeouts = context.timeouts  # of this turn
         self._mode: str | None = None  # way to name the native session in the next run, after a first try
 
     # -- the turn ----------------------------------------------------------------------------------------------------
@@ -130,6 +131,7 @@ class TurnRunner:
             if prompt is None:
                 await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
                 return
+            self._timeouts = context.timeouts_of(prompt)
             await self._runs(turn, prompt)
         except ClisupError as error:
             await self._fail(turn, _turn_error(error))
@@ -143,6 +145,7 @@ class TurnRunner:
         """Adopt a turn that an earlier daemon started."""
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn)
+        self._timeouts = self._context.timeouts_of(prompt)
         try:
             if prompt is not None and await self._storage.with_retry(lambda: self._never_ran(run_dir)):
                 text = "the daemon was gone before the CLI had been started: it is started now"
@@ -239,7 +242,7 @@ class TurnRunner:
         settings = RunSettings(
             context.id,
             turn.run,
-            context.timeouts,
+            self._timeouts,
             backend.config.limits,
             request,
             self._storage,
@@ -274,7 +277,11 @@ class TurnRunner:
     async def _end_in(self, live: LiveRun, turn: TurnRecord) -> Correction | None:
         """Wait for the turn's end in a live process. A client may have cancelled the turn before the process's start."""
         self._end_if_cancelled(live.run)
-        return await live.end_of(turn.id)
+        live.run.set_timeouts(self._timeouts)
+        try:
+            return await live.end_of(turn.id)
+        finally:
+            live.run.set_timeouts(self._context.timeouts)  # of turns that the CLI begins by itself
 
     async def _handed_over(self, turn: TurnRecord, prompt: StoredPrompt) -> LiveRun | None:
         """Send the prompt to the live process of an earlier turn. Return None if no process takes the prompt."""
@@ -333,7 +340,9 @@ class TurnRunner:
         self._announce(turn, launch, prompt)
         if launch.spec.stale_locks:
             await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
-        keeper = await context.services.keepers.start(self._launcher.keeper_spec(launch), context.nursery)
+        keeper = await context.services.keepers.start(
+            self._launcher.keeper_spec(launch, self._timeouts), context.nursery
+        )
         failpoint("handover.after")
         word = keeper.word
         if keeper.not_forked:

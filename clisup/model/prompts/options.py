@@ -103,6 +103,7 @@ class StoredPrompt(TypedDict, total=False):
     expand: bool
     actor: JsonObject
     when_limited: str
+    timeout_s: float
     command: bool  # a command of the CLI itself, passed on as it is
     output_schema: JsonObject
     tools: list[JsonObject]

@@ -81,9 +81,10 @@ class TurnRecord(Struct):
 class Ledger(Struct):
     """Folded state of a session.
 
-    `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`
-    and `budget` are the clients' changes since the opening of the session. `steers` are the steered prompts by id.
-    `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of unknown cost.
+    `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`,
+    `budget` and `title` are changes since the opening of the session. `closed_by` is "client" or "idle". `steers` are the
+    steered prompts by id. `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of
+    unknown cost.
     """
 
     current: TurnRecord | None = None
@@ -118,6 +119,8 @@ class Ledger(Struct):
     last_error: str | None = None
     last_turn: EndedTurn | None = None
     closed: bool = False
+    closed_by: str | None = None
+    title: str | None = None
     last_event: NewestEvent | None = None
 
     def apply(self, record: Record, *, max_keys: int = DEFAULT_KEYS) -> None:
@@ -196,6 +199,7 @@ class Ledger(Struct):
         self.native_lost = memo.get("native_lost", self.native_lost)
         self.transcript = memo.get("transcript", self.transcript)
         self.budget = memo.get("budget", self.budget)
+        self.title = memo.get("title", self.title)
         self.end_steers(memo.get("dropped", ()))
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
@@ -411,7 +415,7 @@ def _add_cost(ledger: Ledger, event: JsonObject, usage: Usage) -> None:
 
 def _notice(ledger: Ledger, event: JsonObject) -> None:
     if event["code"] == "closed":
-        ledger.closed = True
+        ledger.closed, ledger.closed_by = True, (event.get("data") or {}).get("by", "client")
     elif event["code"] == "resumed" and ledger.current is not None:
         ledger.current.paused_s += float((event.get("data") or {}).get("pause_s") or 0)
 

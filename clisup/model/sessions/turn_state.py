@@ -98,6 +98,7 @@ class TurnState(TypedDict, total=False):
     settings: dict[str, str]
     dropped: list[str]
     more_tokens: int
+    title: str
 
 
 class Intent(TypedDict, total=False):

@@ -26,6 +26,7 @@ from clisup.wire.params import (
     SetBudgetParams,
     SetModelParams,
     SetPermissionModeParams,
+    SetTitleParams,
 )
 from clisup.wire.results import (
     CloseResult,
@@ -60,6 +61,7 @@ class SessionHandlers:
             "session/interrupt": self.interrupt,
             "session/set_model": self.set_model,
             "session/set_permission_mode": self.set_permission_mode,
+            "session/set_title": self.set_title,
             "session/set_budget": self.set_budget,
             "session/context_usage": self.context_usage,
             "session/note": self.note,
@@ -72,10 +74,15 @@ class SessionHandlers:
             session = await self._manager.open(params, connection.actor)
         _serve_tools(session, connection)
         native = session.ledger.native_session_id or session.spec.resume_native_id
-        worktree, cwd = session.spec.worktree, session.spec.cwd
+        worktree = session.spec.worktree
         about = worktree.model_dump(exclude={"owner", "git_dir"}) if worktree is not None else None
-        done = SessionNewResult(session_id=session.id, native_session_id=native, cwd=cwd, worktree=about)
-        return done.to_json()
+        return SessionNewResult(
+            session_id=session.id,
+            native_session_id=native,
+            backend=session.spec.backend,
+            cwd=session.spec.cwd,
+            worktree=about,
+        ).to_json()
 
     async def fork(self, connection: Connection, params: SessionForkParams) -> bytes:
         with trio.CancelScope(shield=True):
@@ -91,13 +98,13 @@ class SessionHandlers:
             wanted = wanted[ids.index(params.cursor) + 1 :] if params.cursor in ids else []
         page = wanted[: params.limit]
         more = page[-1].id if len(wanted) > len(page) else None
-        await self._manager.look_at_memory()
+        await self._manager.look(page)
         rows = await summaries_of(page, connection.share.wait_for_piece)
         return f'{{"sessions": {rows}, "next_cursor": {json.dumps(more)}}}'.encode()
 
     async def get(self, connection: Connection, params: SessionParams) -> bytes:
         session = self._manager.get(params.session_id)
-        await self._manager.look_at_memory()  # first: nothing below waits, so the answer shows one moment
+        await self._manager.look([session])  # first: nothing below waits, so the answer shows one moment
         detail = {
             "tools": session.tools.describe() if session.tools is not None else None,
             "timers": session.timers(),
@@ -131,6 +138,11 @@ class SessionHandlers:
     async def set_permission_mode(self, connection: Connection, params: SetPermissionModeParams) -> bytes:
         settings = self._manager.get(params.session_id).settings
         return (await settings.set("permission_mode", params.permission_mode)).to_json()
+
+    async def set_title(self, connection: Connection, params: SetTitleParams) -> bytes:
+        with trio.CancelScope(shield=True):
+            await self._manager.get(params.session_id).set_title(params.title, connection.actor)
+        return Done().to_json()
 
     async def set_budget(self, connection: Connection, params: SetBudgetParams) -> bytes:
         session = self._manager.get(params.session_id)
