@@ -19,7 +19,8 @@ _PLACES: dict[str, dict[str, str]] = {
         "run": "commands.run:run", "attach": "attach:attach", "logs": "commands.logs:logs",
         "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",
         "steer": "commands.sessions:steer", "sessions": "commands.sessions:sessions", "set": "commands.sessions:set_",
-        "context": "commands.sessions:context", "fork": "commands.sessions:fork", "close": "commands.sessions:close",
+        "context": "commands.sessions:context", "fork": "commands.sessions:fork", "diff": "commands.worktrees:diff",
+        "land": "commands.worktrees:land", "discard": "commands.worktrees:discard", "close": "commands.sessions:close",
         "delete": "commands.sessions:delete",
     },
     "Daemon": {

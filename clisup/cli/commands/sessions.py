@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.commands.worktrees import kept_note
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
 from clisup.cli.options import (
@@ -100,8 +101,10 @@ def close(session: str) -> int:
     """
     with Client.connect(name="clisup-close") as client:
         session_id = find_session(client, session)
-        client.call("session/close", session_id=session_id)
+        done = client.call("session/close", session_id=session_id)
     print(f"session {session_id}: closed")
+    if note := kept_note(session_id, done):
+        print(note, file=sys.stderr)
     return EXIT_OK
 
 
@@ -312,7 +315,8 @@ def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
     """Remove closed sessions and leftovers, and report the disk space freed.
 
     This removes closed sessions, events beyond retention, leftovers of a crash (half-written files, run directories without
-    a run, secrets of closed sessions, deleted sessions, dead sockets) and empty cgroups. It never touches a session that
+    a run, secrets of closed sessions, deleted sessions, dead sockets), empty cgroups, and git worktrees of closed sessions without
+    work in them. It never touches a session that
     works, waits or rests, a session that cannot be read, or the CLIs' own transcripts.
 
     The daemon does the work if it is running; else this command does, under the lock of the state directory.
@@ -336,6 +340,8 @@ def gc(dry_run: bool, older_than: float, as_json: bool) -> int:
         print(json.dumps(done, ensure_ascii=False))
     else:
         _print(done)
+    for kept in done.get("kept", ()):
+        print(plain(f"worktree {kept['path']} stays: {kept['error']}"), file=sys.stderr)
     for failure in done["failed"]:
         print(plain(f"clisup: cannot remove {failure['path']}: {failure['error']}"), file=sys.stderr)
     return EXIT_TURN_FAILED if done["failed"] else EXIT_OK
