@@ -30,7 +30,8 @@ _STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "dim"), (
 def diff(session: str, stat: bool, as_json: bool) -> int:
     """Show the changes of SESSION in its git worktree since the session's base.
 
-    The text is a patch, as of `git diff`, of committed and uncommitted changes. Untracked files are listed on stderr, and are not in the patch.
+    The text is a patch, as of `git diff`, of committed and uncommitted changes. Untracked files are
+    listed on stderr, and are not in the patch.
 
     \b
     Example:
@@ -104,7 +105,8 @@ def _count(number: int, what: str) -> str:
 def land(session: str, message: str | None, as_json: bool) -> int:
     """Fast-forward your branch to the commit of SESSION's git worktree.
 
-    The branch is the one that was checked out at the start of SESSION. The command refuses if the branch has other commits, or if changes are not committed.
+    The branch is the one that was checked out at the start of SESSION. The command refuses if the branch has other
+    commits, or if changes are not committed.
     SESSION stays open, and can land again.
 
     \b

@@ -47,7 +47,8 @@ class WorktreeHandlers:
 
         with trio.CancelScope(shield=True):
             self._check_quiet(session, "discard")
-            return (await self._worktrees.discard(session.spec, close)).to_json()
+            done = await self._worktrees.discard(session.spec, close)
+        return done.to_json()
 
     def _check_quiet(self, session: Session, what: str) -> None:
         """Refuse while a turn of the session, or of a session that shares the worktree, could change files.
