@@ -79,6 +79,7 @@ def describe_worktree(
     if worktree is None:
         return None
     record = records.get(worktree.owner)
-    state = "removed" if record is None else "kept" if closed and record.kept else "open"
+    state = "removed" if record is None else "kept" if closed else "open"
+    kept = (record.kept or "not checked yet: clisup gc") if record is not None and closed else None
     fields = worktree.model_dump(include={"path", "branch", "base", "target", "repository"})
-    return {**fields, "state": state, "kept": record.kept if record is not None and closed else None}
+    return {**fields, "state": state, "kept": kept}

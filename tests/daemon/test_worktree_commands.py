@@ -82,6 +82,8 @@ def test_a_close_says_why_the_worktree_stays(daemon: Harness, project: Project) 
     closed = run(daemon, "close", session.id)
     assert closed.stdout == f"session {session.id}: closed\n"
     assert f"1 uncommitted file (clisup diff, land or discard {session.id[:8]})" in closed.stderr
+    listed = run(daemon, "sessions", "--state", "closed")
+    assert f"worktree {tree_of(session)} stays: 1 uncommitted file" in listed.stderr
     cleaned = run(daemon, "gc", "--dry-run")
     assert f"worktree {tree_of(session)} stays: 1 uncommitted file" in cleaned.stderr
 

@@ -298,6 +298,29 @@ def test_without_git_the_error_names_the_path_of_the_daemon(serve: Any, project:
     assert str(folder) in str(error)
 
 
+def test_a_state_directory_that_cannot_be_written_makes_no_worktree(serve: Any, project: Project) -> None:
+    daemon = serve()
+    (daemon.state / "worktrees").write_text("a file, not a directory")
+    params = {"session_id": str(uuid.uuid4()), "worktree": {"name": "x"}, "cwd": str(project.path)}
+    with pytest.raises(ClisupError) as failed:
+        daemon.new(**params)
+    assert failed.value.kind == "storage_failed"
+    assert project.branches() == ["main"]
+    (daemon.state / "worktrees").unlink()
+    assert tree_of(daemon.new(**params)).is_dir()
+
+
+def test_without_git_a_close_keeps_the_worktree_and_says_why(serve: Any, project: Project, tmp_path: Path) -> None:
+    daemon = serve()
+    session = opened(daemon, project)
+    daemon.kill()
+    (tmp_path / "bin").mkdir()
+    daemon.env["PATH"] = str(tmp_path / "bin")
+    daemon.start()
+    assert "git not found" in session.call("close")["worktree_kept"]
+    assert "git not found" in session.get()["worktree"]["kept"]
+
+
 # -- diff --------------------------------------------------------------------------------------------------------------
 
 

@@ -188,7 +188,8 @@ def _conversation(client: Client, source: JsonObject) -> HandedConversation:
     prompts: dict[str, list[JsonObject]] = {}
     for event in found:
         if event["type"] == "prompt_accepted" and event["delivery"] != "duplicate":
-            prompts.setdefault(taken.get(event.get("prompt_id"), event["turn_id"]), []).append(event)
+            turn = str(taken.get(event.get("prompt_id"), event["turn_id"]))
+            prompts.setdefault(turn, []).append(event)
     for end in ends:
         turn = end["turn_id"]
         asked = [_prompt(client, id_, event, previews, talk) for event in prompts.pop(turn, [])]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clisup.cli.commands.worktrees import kept_note
+from clisup.cli.commands.worktrees import kept_note, kept_notes
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
 from clisup.cli.options import (
@@ -64,6 +64,8 @@ def sessions(as_json: bool, state: str | None, labels: tuple[str, ...]) -> int:
         short = short_ids([s["session_id"] for s in found])
         rows = [_row(s, short[s["session_id"]]) for s in found]
         print_table(_HEAD, rows, ["red" if failed(s) else "" for s in found])
+        for note in kept_notes(found):
+            print(note, file=sys.stderr)
     else:
         print("No sessions.")
     return code

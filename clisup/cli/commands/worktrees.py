@@ -16,7 +16,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import EXIT_OK, ClisupError
 
-__all__ = ["diff", "discard", "kept_note", "land", "opened_note"]
+__all__ = ["diff", "discard", "kept_note", "kept_notes", "land", "opened_note"]
 
 _SHORT = 12
 _LISTED = 20
@@ -186,6 +186,12 @@ def opened_note(worktree: JsonObject | None) -> str | None:
     if worktree["left_changes"]:
         note += f"; uncommitted changes stay in {worktree['repository']}"
     return plain(note)
+
+
+def kept_notes(rows: list[JsonObject]) -> list[str]:
+    """Return lines about worktrees that stay after the close of their sessions."""
+    kept = [row for row in rows if (row.get("worktree") or {}).get("state") == "kept"]
+    return [plain(f"worktree {row['worktree']['path']} stays: {row['worktree']['kept']}") for row in kept]
 
 
 def kept_note(session_id: str, closed: JsonObject) -> str | None:

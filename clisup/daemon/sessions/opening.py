@@ -106,7 +106,14 @@ class SessionOpening:
             self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
 
         async def create() -> Session:
-            return self._begin_written(*await make_fork(source, session_id, digest, params.at_turn, actor))
+            shared = source.spec.worktree
+            self._services.worktrees.join(session_id, shared)  # before the copy, during which the source may close
+            try:
+                return self._begin_written(*await make_fork(source, session_id, digest, params.at_turn, actor))
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._services.worktrees.closed(session_id, shared)
+                raise
 
         return await self._open_reserved(session_id, digest, check, create)
 
@@ -280,7 +287,7 @@ class SessionOpening:
             raise
         self._sessions[spec.session_id] = session
         self._services.opened.add(session.id, session.context.native_id)
-        self._services.worktrees.opened(spec)
+        self._services.worktrees.join(session.id, spec.worktree)
         _log.info("session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.mode)
         self._nursery.start_soon(session.serve)
         return session

@@ -153,7 +153,7 @@ class Manager:
             session.recorder.close()
         else:
             self.services.opened.add(session.id, session.context.native_id)
-            self.services.worktrees.opened(spec)
+            self.services.worktrees.join(session_id, spec.worktree)
 
     async def _load_homeless(self) -> None:
         """Load the sessions whose backend is configured again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 import trio
@@ -47,10 +47,10 @@ class Worktrees:
 
     # -- who works where -----------------------------------------------------------------------------------------------
 
-    def opened(self, spec: SessionSpec) -> None:
-        """Note that an open session works in its worktree."""
-        if spec.worktree is not None:
-            self._users.setdefault(spec.worktree.path, set()).add(spec.session_id)
+    def join(self, session_id: str, worktree: SessionWorktree | None) -> None:
+        """Note that an open session, or one that is being opened, works in a worktree."""
+        if worktree is not None:
+            self._users.setdefault(worktree.path, set()).add(session_id)
 
     def users(self, worktree: SessionWorktree, *, besides: str | None = None) -> list[str]:
         """Return the open sessions that work in a worktree."""
@@ -80,7 +80,9 @@ class Worktrees:
                 wanted = left.worktree  # the same params give the same place
             else:
                 await repository.check_free(self._git, wanted)
-                await self._save(WorktreeRecord(wanted, digest))
+                record = WorktreeRecord(wanted, digest)
+                await trio.to_thread.run_sync(save_record, self._state_dir, record)
+                self._records[owner] = record
             try:
                 known = await repository.entries(self._git, wanted.git_dir)
                 if all(entry.path != wanted.path for entry in known):
@@ -91,7 +93,7 @@ class Worktrees:
                     await repository.undo(self._git, wanted)
                 await self._remove(self._records[owner])
                 raise
-            self._users.setdefault(wanted.path, set()).add(owner)  # a cleanup must spare it from here on
+            self.join(owner, wanted)  # a cleanup spares it from here on
         _log.info("worktree made", session=owner, path=wanted.path, branch=wanted.branch)
         return wanted, inner
 
@@ -108,7 +110,7 @@ class Worktrees:
     def share(self, spec: SessionSpec, session_id: str) -> SessionWorktree:
         """Return the worktree of another session for a new session. Raises `UsageError(worktree_refused)`."""
         worktree = self.needed(spec)
-        self._users.setdefault(worktree.path, set()).add(session_id)
+        self.join(session_id, worktree)
         return worktree
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -184,23 +186,22 @@ class Worktrees:
 
     async def _remove(self, record: WorktreeRecord, *, dry_run: bool = False) -> list[str]:
         """Remove a worktree if nothing would be lost. Record the reasons why it stays, and return them."""
+        owner, path = record.worktree.owner, record.worktree.path
         try:
             reasons = await changes.remove_finished(self._git, record.worktree, dry_run=dry_run)
-            if dry_run:
-                return reasons
-            if not reasons:
-                self._drop(record.worktree.owner)
-                _log.info("worktree removed", path=record.worktree.path, branch=record.worktree.branch)
-                return []
-            await self._save(record.keep(", ".join(reasons)))
-        except ClisupError as error:
+        except ClisupError as error:  # such as a git that is missing
             reasons = [error.message]
-        _log.info("worktree kept", path=record.worktree.path, reasons=reasons)
+        if dry_run:
+            return reasons
+        if not reasons:
+            self._drop(owner)
+            _log.info("worktree removed", path=path, branch=record.worktree.branch)
+            return []
+        kept = self._records[owner] = record.keep(", ".join(reasons))
+        with suppress(ClisupError):  # the next cleanup finds the reasons again
+            await trio.to_thread.run_sync(save_record, self._state_dir, kept)
+        _log.info("worktree kept", path=path, reasons=reasons)
         return reasons
-
-    async def _save(self, record: WorktreeRecord) -> None:
-        self._records[record.worktree.owner] = record
-        await trio.to_thread.run_sync(save_record, self._state_dir, record)
 
     def _drop(self, owner: str) -> None:
         self._records.pop(owner, None)

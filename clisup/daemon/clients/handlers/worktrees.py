@@ -56,9 +56,9 @@ class WorktreeHandlers:
         A discard also refuses while another session has the worktree open. Raises `UsageError(session_busy)`.
         """
         worktree = self._worktrees.needed(session.spec)
-        others = [self._manager.get(id_) for id_ in self._worktrees.users(worktree, besides=session.id)]
-        for other in (session, *others):
-            if other.context.busy:
+        others = self._worktrees.users(worktree, besides=session.id)
+        for other in (session, *map(self._manager.find, others)):  # None: being opened
+            if other is not None and other.context.busy:
                 raise UsageError(
                     f"cannot {what} the worktree of session {session.id}: a turn of session {other.id} runs or waits",
                     kind="session_busy",
@@ -67,8 +67,8 @@ class WorktreeHandlers:
                 )
         if others and what == "discard":
             raise UsageError(
-                f"cannot discard the worktree of session {session.id}: session {others[0].id} works in it, too",
+                f"cannot discard the worktree of session {session.id}: session {others[0]} works in it, too",
                 kind="session_busy",
-                hint=f"close that session first: clisup close {others[0].id}",
-                session_id=others[0].id,
+                hint=f"close that session first: clisup close {others[0]}",
+                session_id=others[0],
             )
