@@ -15,6 +15,7 @@ from harness import Harness, until
 from test_dialogue import AGENT
 
 from clisup.errors import ClisupError
+from clisup.model.sessions.ledger import Ledger
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 SECRET = "canary-7f3a-9b1d"
@@ -53,6 +54,18 @@ def test_a_title_of_the_opening_stays_and_a_client_may_change_it(daemon: Harness
     with pytest.raises(ClisupError) as refused:
         session.call("set_title", title="Too late")
     assert refused.value.kind == "session_closed"
+
+
+def test_a_title_of_the_cli_goes_before_the_first_words_and_after_a_clients() -> None:
+    ledger = Ledger()
+    status = {"seq": 1, "ts": "2026-01-01T00:00:00Z", "status": "title", "detail": "Tidy\x1b[31m tests"}
+    ledger.fold("status", status, src=None, memo={"first_words": "tidy up, please"})
+    assert (ledger.title_of(None), ledger.title_of("Nightly run")) == ("Tidy [31m tests", "Nightly run")
+    ledger.fold("notice", status | {"code": "title_set"}, src=None, memo={"title": "Mine"})
+    assert ledger.title_of("Nightly run") == "Mine"
+    again = Ledger()
+    again.restore(ledger.snapshot())
+    assert (again.title_of(None), again.cli_title, again.first_words) == ("Mine", "Tidy [31m tests", "tidy up, please")
 
 
 @pytest.mark.parametrize("title", ["", "   ", "two\nlines", "\x1b[31mred", "x" * 201])

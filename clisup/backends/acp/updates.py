@@ -97,6 +97,7 @@ class Updates:
         self.habits = Habits()
         self._last_chunk = ""
         self._system_error = False
+        self._title: str | None = None
         self.text = ""
         self.usage: Usage | None = None
         self.cost_usd: float | None = None
@@ -250,14 +251,17 @@ class Updates:
         return [*self._end_message(), use]
 
     def _session_info(self, update: Frame) -> list[EventBase]:
-        """Read a title for lists. codex-acp 2.6.0 adds the thread's state; a final text explains its `systemError`."""
+        """Read the session's title. codex-acp 2.6.0 adds the thread's state; a final text explains its `systemError`."""
+        title = get_str(update, "title")
+        events: list[EventBase] = [status("title", title)] if title and title != self._title else []
+        self._title = title or self._title
         state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
         if state is None:
-            return []
+            return events
         self._system_error = state == "systemError"
-        if not self._system_error:
-            return []
-        events, self.text = self._end_message(), ""
+        if self._system_error:
+            events += self._end_message()
+            self.text = ""
         return events
 
     def _usage_update(self, update: Frame) -> list[EventBase]:

@@ -129,8 +129,7 @@ class SessionContext:
 
     @property
     def title(self) -> str | None:
-        """Return the title: the last change by a client, else of the opening, else of the first prompt."""
-        return self.ledger.title or self.spec.title
+        return self.ledger.title_of(self.spec.title)
 
     @property
     def native_id(self) -> str:

@@ -108,8 +108,8 @@ class PromptQueue:
         position = waiting or (held.position if held else None)
         accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor, text=kept.text,
                                   images=kept.images, blob=blob)  # fmt: skip
-        title = title_of(context.redact(params.text[:TITLED_TEXT])) if context.title is None else None
-        memo = TurnState(title=title) if title else None
+        words = title_of(context.redact(params.text[:TITLED_TEXT])) if ledger.first_words is None else None
+        memo = TurnState(first_words=words) if words else None
         try:
             seq = context.recorder.record([Item(accepted, turn_id, memo=memo)])
         except WorldError:

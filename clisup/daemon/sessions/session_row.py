@@ -40,7 +40,7 @@ def session_row(spec: SessionSpec, ledger: Ledger, process: ProcessState) -> Jso
     current, last = ledger.current, ledger.last_event
     return {
         "session_id": spec.session_id,
-        "title": ledger.title or spec.title,
+        "title": ledger.title_of(spec.title),
         "backend": spec.backend,
         "model": ledger.model or spec.model,
         **asdict(process),

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from clisup.model.journal import Record, Source
+from clisup.model.prompts.kept import title_of
 from clisup.model.sessions.turn_state import (
     ApprovalEntry,
     EndedTurn,
@@ -121,6 +122,8 @@ class Ledger(Struct):
     closed: bool = False
     closed_by: str | None = None
     title: str | None = None
+    cli_title: str | None = None
+    first_words: str | None = None
     last_event: NewestEvent | None = None
 
     def apply(self, record: Record, *, max_keys: int = DEFAULT_KEYS) -> None:
@@ -200,6 +203,7 @@ class Ledger(Struct):
         self.transcript = memo.get("transcript", self.transcript)
         self.budget = memo.get("budget", self.budget)
         self.title = memo.get("title", self.title)
+        self.first_words = memo.get("first_words", self.first_words)
         self.end_steers(memo.get("dropped", ()))
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
@@ -207,6 +211,10 @@ class Ledger(Struct):
         if self.active_turn is not None:
             _remember_run(self.active_turn, memo)
             self.runs = max(self.runs, self.active_turn.run)
+
+    def title_of(self, opened: str | None) -> str | None:
+        """Return the title: of a client, else of the opening, else of the CLI, else the words of the first prompt."""
+        return self.title or opened or self.cli_title or self.first_words
 
     def snapshot(self) -> JsonObject:
         """Return the whole state as JSON values, for the head of a new segment."""
@@ -413,6 +421,11 @@ def _add_cost(ledger: Ledger, event: JsonObject, usage: Usage) -> None:
         ledger.cost_source = event.get("cost_source", "reported")
 
 
+def _status(ledger: Ledger, event: JsonObject) -> None:
+    if event["status"] == "title":
+        ledger.cli_title = title_of(event.get("detail") or "") or ledger.cli_title
+
+
 def _notice(ledger: Ledger, event: JsonObject) -> None:
     if event["code"] == "closed":
         ledger.closed, ledger.closed_by = True, (event.get("data") or {}).get("by", "client")
@@ -431,6 +444,7 @@ _HANDLERS: dict[str, Callable[[Ledger, JsonObject], None]] = {
     "approval_requested": _approval_requested,
     "approval_resolved": _approval_resolved,
     "turn_completed": _turn_completed,
+    "status": _status,
     "notice": _notice,
 }
 

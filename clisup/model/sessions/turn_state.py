@@ -98,7 +98,8 @@ class TurnState(TypedDict, total=False):
     settings: dict[str, str]
     dropped: list[str]
     more_tokens: int
-    title: str
+    title: str  # set by a client
+    first_words: str  # of the first prompt
 
 
 class Intent(TypedDict, total=False):
