@@ -89,6 +89,7 @@ def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
         "session/blob": {**id_, "blob": "raw-1-out-0-1"},
         "session/set_budget": {**id_, "budget": {"turns": 1000}},
         "session/note": {**id_, "code": "client.stage", "message": "thinking", "data": {"n": 1}},
+        "session/set_title": {**id_, "title": "Nightly run"},
         "session/diff": treed,
         "session/land": treed,
         "session/discard": treed,
