@@ -107,6 +107,8 @@ KINDS: dict[str, ErrorKind] = {
     "approval_not_found":          ErrorKind(-32033, EXIT_USAGE),
     "approval_already_resolved":   ErrorKind(-32033, EXIT_USAGE),
     "tool_call_not_found":         ErrorKind(-32034, EXIT_USAGE),
+    "worktree_refused":            ErrorKind(-32035, EXIT_TURN_FAILED),
+    "git_failed":                  ErrorKind(-32036, EXIT_UNAVAILABLE, retryable=True),  # no check sees a repository
     "storage_failed":              ErrorKind(-32040, EXIT_UNAVAILABLE, _machine("state directory"), retryable=True),
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
     "configuration":               ErrorKind(-32051, EXIT_CONFIGURATION, _machine("configuration")),

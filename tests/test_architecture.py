@@ -136,10 +136,11 @@ DAEMON_ROOMS = {
     "limits": {"journal", "runs", "sessions.context"},
     "approvals": {"journal", "runs", "sessions.context"},
     "tools": {"journal", "runs", "sessions.context"},
-    "sessions": {"journal", "runs", "limits", "approvals", "tools", "ops.drift"},
-    "ops": {"journal", "runs", "limits", "approvals", "tools", "sessions"},
+    "worktrees": set(),
+    "sessions": {"journal", "runs", "limits", "approvals", "tools", "worktrees", "ops.drift"},
+    "ops": {"journal", "runs", "limits", "approvals", "tools", "worktrees", "sessions"},
     "notify": {"journal", "sessions"},
-    "clients": {"journal", "runs", "limits", "approvals", "tools", "sessions", "ops"},
+    "clients": {"journal", "runs", "limits", "approvals", "tools", "worktrees", "sessions", "ops"},
 }
 """Folders of the daemon, lowest first: what each may import of the others. Files beside the folders are for all."""
 PURE = ("clisup.model", "clisup.policy", "clisup.ops", "clisup.config", "clisup.backends", "clisup.wire")

@@ -98,7 +98,7 @@ LIMIT_S = 1.0
 MOST = 200
 """Limit of offered sessions; the newest come first."""
 
-_WITH_CLOSED = ("logs", "export", "delete", "fork", "record", "status")
+_WITH_CLOSED = ("logs", "export", "delete", "fork", "record", "status", "diff", "land", "discard", "handover")
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

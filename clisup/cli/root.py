@@ -21,7 +21,9 @@ _PLACES: dict[str, dict[str, str]] = {
         "export": "export.command:export",
         "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",
         "steer": "commands.sessions:steer", "sessions": "commands.sessions:sessions", "set": "commands.sessions:set_",
-        "context": "commands.sessions:context", "fork": "commands.sessions:fork", "close": "commands.sessions:close",
+        "context": "commands.sessions:context", "fork": "commands.sessions:fork",
+        "handover": "commands.handover:handover", "diff": "commands.worktrees:diff",
+        "land": "commands.worktrees:land", "discard": "commands.worktrees:discard", "close": "commands.sessions:close",
         "delete": "commands.sessions:delete",
     },
     "Daemon": {

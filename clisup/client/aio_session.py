@@ -18,7 +18,15 @@ from clisup.client.options import EventOptions, PromptOptions, given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.errors import ClisupError
-from clisup.wire.results import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.results import (
+    DiffResult,
+    DiscardResult,
+    InterruptResult,
+    LandResult,
+    PromptResult,
+    SessionDetail,
+    TurnResult,
+)
 
 __all__ = ["AsyncApprovals", "AsyncEvents", "AsyncHistory", "AsyncSession", "AsyncTurn"]
 
@@ -337,6 +345,19 @@ class AsyncSession:
         """Open a new session with this conversation, whole or up to the end of `at_turn`. This session is not changed."""
         forked = await self._ask("session/fork", session_id_new=session_id_new or new_key(), at_turn=at_turn)
         return AsyncSession(self._client, forked["session_id"], forked.get("native_session_id"))
+
+    async def diff(self, *, patch: bool = True, max_bytes: int | None = None) -> DiffResult:
+        """Return the changes in the session's git worktree since its base commit."""
+        return read(DiffResult, await self._ask("session/diff", patch=patch, max_bytes=max_bytes), "session/diff")
+
+    async def land(self, *, commit: str | None = None) -> LandResult:
+        """Fast-forward the branch that was checked out at the start. With `commit`, commit all changes first."""
+        return read(LandResult, await self._ask("session/land", commit=commit), "session/land")
+
+    async def discard(self) -> DiscardResult:
+        """Close the session, and remove its git worktree and branch. A commit keeps the work until git prunes it."""
+        raw = await self._client.call("session/discard", session_id=self.id)
+        return read(DiscardResult, raw, "session/discard")
 
     async def close(self) -> None:
         """Close the session; a running turn is interrupted first. The record stays until `delete` or retention."""

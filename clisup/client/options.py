@@ -29,6 +29,7 @@ class SessionOptions(TypedDict, total=False):
     history: Sequence[Mapping[str, Any]] | None
     cli_tools: Literal["default", "none"] | list[str] | None
     system_prompt_mode: Literal["append", "replace"] | None
+    worktree: Mapping[str, str] | bool | None
     title: str | None
 
 

@@ -61,6 +61,9 @@ _LONG = (
     "daemon/shutdown",
     "daemon/gc",
     "notify/test",
+    "session/diff",
+    "session/land",
+    "session/discard",
 )
 _PROTOCOL_VERSION = 1
 _CHUNK = 256 * 1024

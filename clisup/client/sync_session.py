@@ -17,7 +17,15 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.client.sync_requests import BlockingClosable, BlockingFollower, BlockingRequests
 from clisup.errors import ClisupError
-from clisup.wire.results import InterruptResult, PromptResult, SessionDetail, TurnResult
+from clisup.wire.results import (
+    DiffResult,
+    DiscardResult,
+    InterruptResult,
+    LandResult,
+    PromptResult,
+    SessionDetail,
+    TurnResult,
+)
 
 __all__ = ["BlockingApprovals", "BlockingEvents", "BlockingHistory", "BlockingSession", "BlockingTurn"]
 
@@ -332,6 +340,19 @@ class BlockingSession:
         """Open a new session with this conversation, whole or up to the end of `at_turn`. This session is not changed."""
         forked = self._ask("session/fork", session_id_new=session_id_new or new_key(), at_turn=at_turn)
         return BlockingSession(self._client, forked["session_id"], forked.get("native_session_id"))
+
+    def diff(self, *, patch: bool = True, max_bytes: int | None = None) -> DiffResult:
+        """Return the changes in the session's git worktree since its base commit."""
+        return read(DiffResult, self._ask("session/diff", patch=patch, max_bytes=max_bytes), "session/diff")
+
+    def land(self, *, commit: str | None = None) -> LandResult:
+        """Fast-forward the branch that was checked out at the start. With `commit`, commit all changes first."""
+        return read(LandResult, self._ask("session/land", commit=commit), "session/land")
+
+    def discard(self) -> DiscardResult:
+        """Close the session, and remove its git worktree and branch. A commit keeps the work until git prunes it."""
+        raw = self._client.call("session/discard", session_id=self.id)
+        return read(DiscardResult, raw, "session/discard")
 
     def close(self) -> None:
         """Close the session; a running turn is interrupted first. The record stays until `delete` or retention."""

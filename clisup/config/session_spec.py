@@ -28,6 +28,24 @@ class SessionApprovals(BaseModel):
     unattended: Literal["wait", "deny"] | None = None
 
 
+class SessionWorktree(BaseModel):
+    """Git worktree of a session. `owner` is the session that made the worktree; forks share it.
+
+    `target` is the branch that was checked out in `repository` at that time, or None for a detached head.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    owner: str
+    repository: str
+    git_dir: str
+    path: str
+    branch: str
+    base: str
+    target: str | None = None
+    left_changes: bool = False  # the repository had uncommitted changes, and they stayed there
+
+
 class SessionSpec(BaseModel):
     """Content of `session.json`.
 
@@ -59,6 +77,7 @@ class SessionSpec(BaseModel):
     resume_native_id: str | None = None
     forked_from: JsonObject | None = None  # the fields of `session_forked`
     seeded: JsonObject | None = None  # the fields of `session_seeded`
+    worktree: SessionWorktree | None = None
 
     def model_post_init(self, _context: Any) -> None:
         """Drop pydantic's set of the given field names: nothing reads it, and it takes 2 KB of each session."""

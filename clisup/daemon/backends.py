@@ -415,6 +415,7 @@ class Backends:
 
         Raises `ConfigurationError`, whose `data` names the key.
         """
+        self.inherited = inherited  # the daemon's environment
         override = Path(in_home(config.daemon.scrub_lists, inherited)) if config.daemon.scrub_lists else None
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._untouched = config.untouched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import trio
@@ -18,6 +19,7 @@ from clisup.daemon.ops.drift import Drift
 from clisup.daemon.ops.memory import MemoryLook
 from clisup.daemon.runs.keeper_starts import KeeperStarts
 from clisup.daemon.runs.orphans import Orphans
+from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.host.config_file import built_in_prices
 from clisup.host.process.cgroups import CgroupHome
 from clisup.policy.prices import PriceTable
@@ -70,6 +72,7 @@ class Services:
     accounts: Accounts
     drift: Drift
     orphans: Orphans
+    env: Mapping[str, str] = field(default_factory=dict)  # the daemon's own
     socket: str = ""  # the socket for the MCP bridges
     memory: MemoryLook = field(default_factory=MemoryLook)
     branches: BranchLook = field(default_factory=BranchLook)
@@ -86,6 +89,7 @@ class Services:
     writer_checks: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(WRITER_CHECKS))
 
     def __post_init__(self) -> None:
+        self.worktrees = Worktrees(self.state_dir, self.env)
         self._prices: tuple[Config, PriceTable] | None = None
 
     @property

@@ -68,6 +68,11 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "session seeded": _event("info", "session backend messages uid pid client", "a history was written for the session"),
     "session closed": _event("info", "session backend", "the session takes no prompt any more; its secrets are removed"),
     "session deleted": _event("info", "session", "the session's record was removed, by a client or by retention"),
+    "worktree made": _event("info", "session path branch", "a session got a git worktree of its own"),
+    "worktree landed": _event("info", "session branch commits", "a branch was moved forward to the session's commit"),
+    "worktree discarded": _event("info", "session branch commit", "a client had the worktree removed; the commit has its work"),
+    "worktree removed": _event("info", "path branch", "no session used the worktree, and everything in it had landed"),
+    "worktree kept": _event("info", "path reasons", "the worktree stays, because work or a fault is in it"),
     "session not loaded": _event("error", "session error ended_runs exception", "the session's files cannot be read; they stay as they are"),
     "session backs off": _event("error", "session backend error failures", "the session's CLI failed to start several times"),
     # turns

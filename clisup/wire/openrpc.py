@@ -185,6 +185,7 @@ _TURN = (
     "turn_not_found",
     *_ADMITTED,
 )
+_GIT = ("worktree_refused", "git_failed")
 OWN_ERRORS: dict[str, tuple[str, ...]] = {
     # Without the errors of every method, and without `session_not_found` of the methods that name a session.
     "initialize": ("unsupported",),
@@ -194,7 +195,9 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "backend/env": ("backend_not_found",),
     "backend/models": (*_BACKEND, "unsupported"),
     "backend/check": ("backend_not_found",),
-    "session/new": (*_BACKEND, *_ADMITTED, "session_exists", "session_busy", "limit_exceeded", "unsupported"),
+    "session/new": (
+        *_BACKEND, *_ADMITTED, *_GIT, "session_exists", "session_busy", "limit_exceeded", "unsupported",
+    ),
     "session/get": ("storage_failed",),
     "session/prompt": _TURN,
     "session/compact": _TURN,
@@ -211,6 +214,9 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
     "approval/respond": ("approval_not_found", "approval_already_resolved", "session_closed", "unsupported", *_ADMITTED),
     "tool/serve": ("unsupported", "session_closed"),
     "tool/result": ("tool_call_not_found", "unsupported", "session_closed"),
+    "session/diff": _GIT,
+    "session/land": (*_GIT, "session_busy", "storage_failed"),
+    "session/discard": (*_GIT, *_ADMITTED, "session_busy"),
     "session/close": _ADMITTED,
     "session/delete": ("session_busy", "storage_failed"),
     "session/subscribe": ("limit_exceeded", "storage_failed"),

@@ -131,6 +131,14 @@ class ApprovalsParams(Params):
     unattended: Literal["wait", "deny"] | None = None
 
 
+class WorktreeParams(Params):
+    """Git worktree of a new session: a new one, or the one of the open session `session_id`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
+    base: Annotated[str, Field(pattern=r"^[^\x00-\x20-][^\x00-\x20]{0,255}$")] | None = None
+    session_id: SessionId | None = None
+
+
 Title = Annotated[
     str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
 ]
@@ -158,6 +166,7 @@ class SessionNewParams(Params):
     history: History | None = None
     cli_tools: CliTools | None = None
     system_prompt_mode: Literal["append", "replace"] | None = None
+    worktree: WorktreeParams | bool | None = None
     title: Title | None = None
 
 
@@ -347,6 +356,24 @@ class SubscribeParams(Params):
 class UnsubscribeParams(Params):
     session_id: AnySession
     name: CursorName | None = None
+
+
+MAX_DIFF_BYTES = 4 * 1024 * 1024
+
+
+class DiffParams(Params):
+    """Without `patch`, the result has the names of the files and no text. `max_bytes` is the limit of the text."""
+
+    session_id: SessionId
+    patch: bool = True
+    max_bytes: Annotated[int, Field(ge=1, le=MAX_DIFF_BYTES)] = 1024 * 1024
+
+
+class LandParams(Params):
+    """With `commit`, commit all changes with this message before landing."""
+
+    session_id: SessionId
+    commit: Annotated[str, Field(min_length=1, max_length=65536, pattern=r"^[^\x00]*$")] | None = None
 
 
 class AckParams(Params):

@@ -11,7 +11,9 @@ from clisup.model.prompts.options import ToolSpec
 from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
-GcItemKind = Literal["session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket"]
+GcItemKind = Literal[
+    "session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket", "worktree"
+]
 
 
 class Result(BaseModel):
@@ -84,6 +86,7 @@ class GcResult(Result):
     """`items` lists what one call removed, or with `dry_run` would remove. `more` counts findings beyond the limit of one call.
 
     `foreign` lists leftovers of programs that clisup did not start. They stay, unless the request has `foreign`.
+    `kept` lists worktrees of closed sessions that stay because work is in them, each with the reason.
     """
 
     dry_run: bool
@@ -92,6 +95,7 @@ class GcResult(Result):
     failed: list[GcFailure]
     more: int
     foreign: list[GcItem] = []
+    kept: list[GcFailure] = []
 
 
 class NotifyRow(Result):
@@ -201,6 +205,8 @@ class CheckFinding(Result):
 class SessionNewResult(Result):
     session_id: str
     native_session_id: str | None = None
+    cwd: str | None = None
+    worktree: JsonObject | None = None
     backend: str = ""
 
 
@@ -245,6 +251,7 @@ class SessionSummary(Result):
     next_seq: int
     last_event: JsonObject | None
     next_timer: JsonObject | None
+    worktree: JsonObject | None = None
 
 
 class SessionListResult(Result):
@@ -257,6 +264,66 @@ class SessionDetail(SessionSummary):
     timers: list[JsonObject]
     watch: JsonObject | None
     last_events: list[JsonObject]
+
+
+class CloseResult(Done):
+    """`worktree_kept` is the reason why the session's worktree stays, or null."""
+
+    worktree_kept: str | None = None
+
+
+class WorktreeCommit(Result):
+    id: str
+    subject: str
+
+
+class ChangedFile(Result):
+    """File with its added and deleted lines: null for a binary file."""
+
+    path: str
+    added: int | None
+    deleted: int | None
+
+
+class DiffResult(Result):
+    """Changes since commit `base`. `not_landed` counts the commits that the branch `target` lacks.
+
+    `diff` has the text of committed and uncommitted changes, without untracked files. `truncated`: a list or the text is
+    longer than its limit.
+    """
+
+    path: str
+    branch: str
+    target: str | None
+    base: str
+    head: str
+    commits: list[WorktreeCommit]
+    not_landed: int
+    files: list[ChangedFile]
+    untracked: list[str]
+    uncommitted: int
+    diff: str | None
+    truncated: bool
+
+
+class LandResult(Result):
+    """Branch and its commit before and after. `committed` is the commit that the daemon made of uncommitted changes."""
+
+    branch: str
+    before: str
+    after: str
+    commits: int
+    committed: str | None
+
+
+class DiscardResult(Result):
+    """Removed worktree and branch. `commit` has all the work until git prunes it, ignored files apart."""
+
+    path: str
+    branch: str
+    commit: str
+    commits: int
+    uncommitted: int
 
 
 class PromptResult(Result):

@@ -63,7 +63,7 @@ NEW: dict[str, Any] = {
     "mcp_config": {"mcpServers": {}}, "timeouts": {"turn": 5.0}, "labels": {"a": "b"}, "resume_native_id": "n1",
     "mode": "live", "approvals": {"unattended": "deny"}, "budget": {"turns": 3},
     "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
-    "cli_tools": "none", "system_prompt_mode": "replace", "title": "Nightly run",
+    "cli_tools": "none", "system_prompt_mode": "replace", "title": "Nightly run", "worktree": {"name": "fix"},
     "history": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 }  # fmt: skip
 NEW = {name: value for name, value in NEW.items() if name in params.SessionNewParams.model_fields}
@@ -123,6 +123,14 @@ CASES: dict[str, Case] = {
                            lambda result: (result.text, result.usage.input_tokens) == ("Hello.", 3)),
     "session/interrupt": Case(lambda c: session(c).interrupt("t1", mode="kill"), {"turn_id": "t1", "outcome": "interrupted"},
                               lambda result: result.outcome == "interrupted"),
+    "session/diff": Case(lambda c: session(c).diff(patch=False, max_bytes=9), sample(results.DiffResult),
+                         lambda diff: isinstance(diff, results.DiffResult)),
+    "session/land": Case(lambda c: session(c).land(commit="Done."),
+                         {"branch": "main", "before": "a", "after": "b", "commits": 1, "committed": None},
+                         lambda done: (done.branch, done.commits) == ("main", 1)),
+    "session/discard": Case(lambda c: session(c).discard(),
+                            {"path": "/w", "branch": "clisup/a", "commit": "c", "commits": 1, "uncommitted": 0},
+                            lambda done: done.commit == "c"),
     "session/close": Case(lambda c: session(c).close(), {"ok": True}),
     "session/delete": Case(lambda c: session(c).delete(), {"ok": True}),
     "session/subscribe": Case(lambda c: c.events(SESSION, 3, **SUBSCRIBE), {"next_seq": 1, "first_seq": 1, "after_seq": 3},

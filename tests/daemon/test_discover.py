@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ def test_it_is_made_once_and_given_to_all(daemon: Harness) -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
+def repository(daemon: Harness) -> str:
+    """Return a directory with one commit."""
+    place = str(daemon.root / "repository")
+    subprocess.run(["git", "init", "-q", place], check=True)
+    by = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", place, *by, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True)
+    return place
+
+
 def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
     """Params for each method, of a session that had a turn with a tool and one that failed."""
     session = daemon.new(mode="live")
@@ -54,6 +64,7 @@ def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
     session.ask("@error server")
     other, id_ = daemon.new(), {"session_id": session.id}
     forked = {"session_id": daemon.call("session/fork", **id_, at_turn="t1")["session_id"]}
+    treed = {"session_id": daemon.new(cwd=repository(daemon), worktree=True).id}
     closed = {"session_id": daemon.new().id}
     daemon.call("session/close", **closed)
     running = daemon.new()
@@ -78,6 +89,10 @@ def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
         "session/blob": {**id_, "blob": "raw-1-out-0-1"},
         "session/set_budget": {**id_, "budget": {"turns": 1000}},
         "session/note": {**id_, "code": "client.stage", "message": "thinking", "data": {"n": 1}},
+        "session/set_title": {**id_, "title": "Nightly run"},
+        "session/diff": treed,
+        "session/land": treed,
+        "session/discard": treed,
         "session/close": forked,
         "session/delete": closed,
     }

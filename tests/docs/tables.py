@@ -45,6 +45,9 @@ BEFORE: dict[str, Callable[[Scene], object]] = {
     r"^python llm_": lambda scene: scene.copy_examples(),
     r"--config \./clisup\.toml": lambda scene: scene.own_configuration(),
     r"git diff; \} \|": lambda scene: scene.run("git init -q"),
+    r"--worktree-name": lambda scene: scene.run(
+        "git init -q && git -c user.name=A -c user.email=a@example.org commit -q --allow-empty -m Begin"
+    ),
     r"^du -s .*/sessions/\*": lambda scene: scene.newest(),
     r"^ci_job\.sh ": lambda scene: scene.copy_examples(scene.root / "bin"),
     r"^clisup steer ": lambda scene: scene.await_tool(),

@@ -29,6 +29,9 @@ SMALLEST: dict[str, dict[str, Any]] = {
             "compact",
             "context_usage",
             "fork",
+            "diff",
+            "land",
+            "discard",
             "close",
             "delete",
             "subscribe",
@@ -82,7 +85,7 @@ def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing |= {"approval/respond", "tool/serve", "tool/result", "bridge/hello", "bridge/call"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}
-    changing |= {"session/note", "session/set_budget", "session/set_title"}
+    changing |= {"session/note", "session/set_budget", "session/set_title", "session/land", "session/discard"}
     assert {name for name, method in METHODS.items() if method.role != "observe"} == changing
     assert METHODS["daemon/shutdown"].role == "admin"
 

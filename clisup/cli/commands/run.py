@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.commands.worktrees import opened_note
 from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
@@ -78,6 +79,9 @@ class NewSession:
     title: str | None
     cli_tools: str | None
     resume: str | None
+    worktree: bool
+    worktree_name: str | None
+    worktree_base: str | None
 
     def given(self) -> list[str]:
         """Return the names of the fixed options that were given, sorted."""
@@ -131,6 +135,11 @@ class RunOptions:
               help="Limit of their tokens, input and output.")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("set the label"),
               help="A label of a new session; may be repeated.")  # fmt: skip
+@click.option("--worktree", is_flag=True, help="Give a new session a git worktree and a branch of its own.")
+@click.option("--worktree-name", metavar="NAME", callback=utf8("name the worktree"),
+              help="The same, with this name; the branch is clisup/NAME.")  # fmt: skip
+@click.option("--worktree-base", metavar="COMMIT", callback=utf8("name the commit"),
+              help="The same, from this branch or commit (default: HEAD).")  # fmt: skip
 @click.option("--image", "images", multiple=True, metavar="FILE", type=click.Path(exists=True, dir_okay=False),
               help="A PNG, JPEG, GIF or WebP file for the model, before PROMPT; may be repeated.")  # fmt: skip
 @click.option("--output-schema", "schema", type=click.Path(exists=True, dir_okay=False),
@@ -164,6 +173,7 @@ def run(prompt: str | None, **options: Any) -> int:
       clisup run -b claude --cli-tools none --rm "A name for a cat?"
       clisup run -b claude --image shot.png "What is wrong on this page?"
       clisup run -b claude --live "Tidy up the tests."
+      clisup run -b claude --worktree "Mend the parser."
       clisup run -b codex --budget-usd 0.5 "Find the bug."
       clisup run -b claude --output-schema port.json "At which port does it listen?" | jq .port
     """
@@ -347,14 +357,18 @@ def _open(client: Client, options: NewSession, **fixed: str) -> str:
         "budget": _budget(options),
         "cli_tools": _cli_tools(options.cli_tools),
         "resume_native_id": options.resume,
+        "worktree": _worktree(options),
         **fixed,
     }
     try:
-        return str(client.call("session/new", **given(params))["session_id"])
+        opened = client.call("session/new", **given(params))
     except ClisupError as error:
         if error.kind == "backend_not_found" and (near := _nearest(options.backend, names)):
             raise UsageError(error.message, kind=error.kind, hint=f"did you mean: -b {near}; {error.hint}") from None
         raise
+    if opened.get("worktree") and (note := opened_note(opened["worktree"])):
+        print(note, file=sys.stderr)
+    return str(opened["session_id"])
 
 
 def _nearest(name: str | None, names: list[str]) -> str:
@@ -372,6 +386,10 @@ def _cli_tools(named: str | None) -> str | list[str] | None:
 def _directory(given: str | None) -> str:
     path = absolute(given or ".", otherwise="-C DIRECTORY")
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
+
+
+def _worktree(options: NewSession) -> dict[str, str] | bool | None:
+    return given({"name": options.worktree_name, "base": options.worktree_base}) or options.worktree or None
 
 
 def _budget(options: NewSession) -> dict[str, float] | None:

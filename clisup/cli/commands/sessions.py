@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clisup.cli.commands.worktrees import kept_note, kept_notes
 from clisup.cli.failure import exit_code_of, usage
 from clisup.cli.lookup import all_ids, all_sessions, find_session, pick
 from clisup.cli.options import (
@@ -80,6 +81,8 @@ def sessions(as_json: bool, everything: bool, state: str | None, labels: tuple[s
             print(json.dumps(row, ensure_ascii=False))
     elif found:
         _print_sessions(found, names)
+        for note in kept_notes(found):
+            print(note, file=sys.stderr)
     else:
         print("No sessions." if everything or state else "No open sessions (clisup sessions --all lists closed ones).")
     return code
@@ -192,9 +195,11 @@ def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[
             session_id = name()
             if session_id in closed or (still is not None and not still(session_id)):
                 continue
-            client.call("session/close", session_id=session_id)
+            done = client.call("session/close", session_id=session_id)
             closed.add(session_id)
             print(f"session {session_id}: closed", flush=True)
+            if note := kept_note(session_id, done):
+                print(note, file=sys.stderr)
         except ClisupError as error:
             if error.kind == "daemon_not_running":
                 raise
@@ -413,7 +418,8 @@ def gc(dry_run: bool, older_than: float, foreign: bool, as_json: bool) -> int:
     """Remove closed sessions and leftovers, and report the disk space freed.
 
     This removes closed sessions, events beyond retention, leftovers of a crash (half-written files, run directories without
-    a run, secrets of closed sessions, deleted sessions, dead sockets) and empty cgroups. It never touches a session that
+    a run, secrets of closed sessions, deleted sessions, dead sockets), empty cgroups, and git worktrees of closed sessions without
+    work in them. It never touches a session that
     works, waits or rests, a session that cannot be read, or the CLIs' own transcripts.
 
     The daemon does the work if it is running; else this command does, under the lock of the state directory.
@@ -438,6 +444,8 @@ def gc(dry_run: bool, older_than: float, foreign: bool, as_json: bool) -> int:
         print(json.dumps(done, ensure_ascii=False))
     else:
         _print(done)
+    for kept in done.get("kept", ()):
+        print(plain(f"worktree {kept['path']} stays: {kept['error']}"), file=sys.stderr)
     for failure in done["failed"]:
         print(plain(f"clisup: cannot remove {failure['path']}: {failure['error']}"), file=sys.stderr)
     return EXIT_TURN_FAILED if done["failed"] else EXIT_OK

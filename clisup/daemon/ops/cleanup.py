@@ -64,7 +64,25 @@ class Clearing:
         found = await trio.to_thread.run_sync(lambda: list(find(facts, params.older_than_s, due)))
         chosen = chosen_of(params, found)
         failed = {} if params.dry_run else await self._remove_all(chosen)
-        return result_of(params, found, failed)
+        worktrees, kept = await self._worktrees(dry_run=params.dry_run)
+        return result_of(params, found, failed, worktrees).model_copy(update={"kept": kept})
+
+    async def _worktrees(self, *, dry_run: bool) -> tuple[list[Removable], list[GcFailure]]:
+        """Remove worktrees without an open session and without work. Return them, and those that stay."""
+        removed, kept = list[Removable](), list[GcFailure]()
+        with trio.CancelScope(shield=True):
+            for record in self._manager.services.worktrees.idle():
+                owner, path = record.worktree.owner, record.worktree.path
+                if owner in self._manager.damaged or self._manager.services.storage.stopping:
+                    continue  # an unreadable session may be open
+                size = await trio.to_thread.run_sync(garbage.size_of, path)
+                reason = await self._manager.services.worktrees.tidy(owner, dry_run=dry_run)
+                if reason is None:
+                    why = f"its session is closed, and branch {record.worktree.branch} has landed"
+                    removed.append(Removable("worktree", path, size, why, owner))
+                else:
+                    kept.append(GcFailure(path=path, error=reason))
+        return removed, kept
 
     def _facts(self) -> Facts:
         sessions = tuple(SessionFact(s.dir, s.state is SessionState.CLOSED, _quiet(s)) for s in self._manager)
@@ -133,10 +151,12 @@ def chosen_of(params: GcParams, found: Iterable[Removable]) -> list[Removable]:
     return [item for item in found if params.foreign or not item.foreign][:MAX_ITEMS]
 
 
-def result_of(params: GcParams, found: list[Removable], failed: dict[str, str]) -> GcResult:
+def result_of(
+    params: GcParams, found: list[Removable], failed: dict[str, str], worktrees: Iterable[Removable] = ()
+) -> GcResult:
     """Return the result: the chosen items without those whose removal failed, and the foreign items that stay."""
     chosen, foreign = chosen_of(params, found), [item for item in found if item.foreign and not params.foreign]
-    gone = [_item(item) for item in chosen if item.path not in failed]
+    gone = [_item(item) for item in [*chosen, *worktrees] if item.path not in failed]
     return GcResult(
         dry_run=params.dry_run,
         items=gone,

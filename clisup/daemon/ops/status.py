@@ -48,6 +48,7 @@ def summary_of(session: Session) -> JsonObject:
         held=held.describe() if ledger.queue and (held := session.gate.held()) else None,
         approvals=len(session.approvals.open),
         subscribers=session.recorder.followers,
+        worktree=session.worktree(),
         branch=session.context.services.branches.of(session.spec.cwd),
         next_timer=min(timers, key=lambda timer: float(timer["fires_in_s"])) if timers else None,
     )

@@ -26,6 +26,7 @@ from clisup.store.offline import (
     stored_sessions,
 )
 from clisup.store.session_dir import SessionDir
+from clisup.store.worktree_records import WorktreeRecord, describe_worktree, load_records
 from clisup.wire.status import STATUS_SCHEMA
 
 __all__ = [
@@ -47,7 +48,9 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
     """Return the status without a daemon. `reason` says why no daemon answered."""
     damaged: dict[str, str] = {}
     sessions = list(stored_sessions(state_dir, damaged))
-    rows = _rows(sorted((s for s in sessions if not s.closed), key=lambda s: s.spec.created_at, reverse=True))
+    rows = _rows(
+        state_dir, sorted((s for s in sessions if not s.closed), key=lambda s: s.spec.created_at, reverse=True)
+    )
     return {
         "schema_version": STATUS_SCHEMA,
         "daemon": _daemon(socket, state_dir, reason, rows),
@@ -64,7 +67,7 @@ def stored_status(socket: str, state_dir: str, reason: str) -> JsonObject:
 
 def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> list[JsonObject]:
     """Return the sessions in `state`, newest first; by default all that are not closed. Raises `WorldError`."""
-    rows = _rows(list(stored_sessions(state_dir, damaged)))
+    rows = _rows(state_dir, list(stored_sessions(state_dir, damaged)))
     wanted = [row for row in rows if (row["state"] == state if state else row["state"] != SessionState.CLOSED)]
     return sorted(wanted, key=lambda row: str(row["created_at"]), reverse=True)
 
@@ -72,7 +75,7 @@ def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> l
 def stored_detail(state_dir: str, session_id: str) -> JsonObject:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
-    return {**_rows([found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
+    return {**_rows(state_dir, [found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
 
 
 def stored_blob(state_dir: str, session_id: str, blob: str, limit: int) -> tuple[bytes, int]:
@@ -128,13 +131,14 @@ def _storage(state_dir: str) -> JsonObject:
     return {"path": state_dir, **unknown, "free_bytes": free, "writable": os.access(state_dir, os.W_OK)}
 
 
-def _rows(sessions: list[StoredSession]) -> list[JsonObject]:
+def _rows(state_dir: str, sessions: list[StoredSession]) -> list[JsonObject]:
     keepers = {session.keeper for session in sessions if session.keeper is not None}
     memory = tree_memory(keepers) if keepers else {}
-    return [session_row(s.spec, s.ledger, _process_state(s, memory)) for s in sessions]
+    records = load_records(state_dir) if any(s.spec.worktree for s in sessions) else {}
+    return [session_row(s.spec, s.ledger, _process_state(s, memory, records)) for s in sessions]
 
 
-def _process_state(stored: StoredSession, memory: dict[int, int]) -> ProcessState:
+def _process_state(stored: StoredSession, memory: dict[int, int], records: dict[str, WorktreeRecord]) -> ProcessState:
     ledger, current, keeper = stored.ledger, stored.ledger.current, stored.keeper
     held = ledger.active_turn if keeper is not None else None
     return ProcessState(
@@ -148,6 +152,7 @@ def _process_state(stored: StoredSession, memory: dict[int, int]) -> ProcessStat
         live=bool(held and held.live),
         idle_s=clock.age_of(ledger.last_event["ts"]) if current and ledger.last_event else None,
         approvals=len(current.approvals) if current else 0,
+        worktree=describe_worktree(stored.spec.worktree, records, closed=ledger.closed),
         branch=branch_of(stored.spec.cwd),
     )
 

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from clisup.backends.base import Capabilities
-from clisup.config.session_spec import SessionApprovals, SessionSpec, params_digest
+from clisup.config.session_spec import SessionApprovals, SessionSpec, SessionWorktree, params_digest
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.cli_session import check_foreign_writer
@@ -27,7 +27,7 @@ from clisup.model.events import Actor
 from clisup.policy.versions import in_range
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress
-from clisup.wire.params import SessionForkParams, SessionNewParams
+from clisup.wire.params import SessionForkParams, SessionNewParams, WorktreeParams
 
 __all__ = ["SessionOpening"]
 
@@ -83,8 +83,8 @@ class SessionOpening:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(self._services, backend, params.env or {}, native_id, own)
         check = partial(self._check, session_id, params)
-        if params.history:
-            create = partial(self._create, session_id, params, digest, actor)
+        if params.history or params.worktree:
+            create = partial(self._create_slowly, session_id, params, digest, actor)
             return await self._open_reserved(session_id, digest, check, create)
         async with self.lock:  # find or create in one step
             if session_id in self._sessions:
@@ -106,7 +106,14 @@ class SessionOpening:
             self._check_writer(source.backend.adapter.capabilities.native_id_prefix + session_id)
 
         async def create() -> Session:
-            return self._begin_written(*await make_fork(source, session_id, digest, params.at_turn, actor))
+            shared = source.spec.worktree
+            self._services.worktrees.join(session_id, shared)  # before the copy, during which the source may close
+            try:
+                return self._begin_written(*await make_fork(source, session_id, digest, params.at_turn, actor))
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._services.worktrees.closed(session_id, shared)
+                raise
 
         return await self._open_reserved(session_id, digest, check, create)
 
@@ -192,7 +199,42 @@ class SessionOpening:
                 session_id=session_id,
             )
 
-    async def _create(self, session_id: str, params: SessionNewParams, digest: str, actor: Actor | None) -> Session:
+    async def _create_slowly(
+        self, session_id: str, params: SessionNewParams, digest: str, actor: Actor | None
+    ) -> Session:
+        """Create a session with a history or a worktree. A worktree goes again if the session does not begin."""
+        if not params.worktree:
+            return await self._create(session_id, params, digest, actor)
+        worktree, cwd = await self._worktree(session_id, params, digest)
+        try:
+            return await self._create(session_id, params.model_copy(update={"cwd": cwd}), digest, actor, worktree)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._services.worktrees.closed(session_id, worktree)
+            raise
+
+    async def _worktree(self, session_id: str, params: SessionNewParams, digest: str) -> tuple[SessionWorktree, str]:
+        """Make the session's worktree, or share the one of another session. Raises as `Worktrees.make`."""
+        asked = params.worktree if isinstance(params.worktree, WorktreeParams) else WorktreeParams()
+        if asked.session_id is None:
+            return await self._services.worktrees.make(params.cwd, session_id, digest, asked.name, asked.base)
+        other = self._sessions.get(asked.session_id)
+        if other is None:
+            raise UsageError(
+                f"session {asked.session_id} not found",
+                kind="session_not_found",
+                hint="name a session whose worktree the new session shares",
+            )
+        return self._services.worktrees.share(other.spec, session_id), other.spec.cwd
+
+    async def _create(
+        self,
+        session_id: str,
+        params: SessionNewParams,
+        digest: str,
+        actor: Actor | None,
+        worktree: SessionWorktree | None = None,
+    ) -> Session:
         timeouts = params.timeouts.model_dump(exclude_none=True) if params.timeouts else {}
         asked = params.approvals
         approvals = (
@@ -219,6 +261,7 @@ class SessionOpening:
             labels=params.labels or {},
             title=params.title,
             resume_native_id=params.resume_native_id,
+            worktree=worktree,
         )
         mcp = json.dumps(params.mcp_config).encode() if params.mcp_config is not None else None
         tools = [tool.model_dump(exclude_none=True) for tool in params.tools or ()]
@@ -244,6 +287,7 @@ class SessionOpening:
             raise
         self._sessions[spec.session_id] = session
         self._services.opened.add(session.id, session.context.native_id)
+        self._services.worktrees.join(session.id, spec.worktree)
         _log.info("session opened", session=session.id, backend=spec.backend, mode=spec.mode or session.backend.mode)
         self._nursery.start_soon(session.serve)
         return session

@@ -66,7 +66,7 @@ class Manager:
         accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
         drift = Drift(state_dir, storage)
         self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift,
-                                 Orphans(state_dir, lambda: self.services.keeps_orphans))  # fmt: skip
+                                 Orphans(state_dir, lambda: self.services.keeps_orphans), backends.inherited)  # fmt: skip
         self.live = LivePool(config.daemon.max_live)
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
@@ -80,6 +80,7 @@ class Manager:
     async def load(self) -> None:
         """Load every stored session. Report an unreadable session, and leave its files alone."""
         await trio.to_thread.run_sync(empty_trash, self.state_dir)
+        await trio.to_thread.run_sync(self.services.worktrees.load)
         for number, session_id in enumerate(list_sessions(self.state_dir)):
             try:
                 self._load_one(session_id)
@@ -152,6 +153,7 @@ class Manager:
             session.recorder.close()
         else:
             self.services.opened.add(session.id, session.context.native_id)
+            self.services.worktrees.join(session_id, spec.worktree)
 
     async def _load_homeless(self) -> None:
         """Load the sessions whose backend is configured again."""
@@ -272,6 +274,8 @@ class Manager:
                 kind="session_busy",
                 hint="close it first: session/close, or clisup close",
             )
+        if session.spec.worktree is not None:
+            await self.services.worktrees.tidy(session.spec.worktree.owner)
         with self.services.storage.watched():
             self.cursors.drop_sessions([session_id])
         trash = session.dir.throw_away()

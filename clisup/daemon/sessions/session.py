@@ -39,6 +39,7 @@ from clisup.model.events import Actor, Notice, SessionForked, SessionSeeded, Tur
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.ledger import Ledger, TurnRecord
 from clisup.model.sessions.turn_state import TurnState
+from clisup.model.structs import JsonObject
 from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.wire.params import NoteParams
 from clisup.wire.results import NoteResult
@@ -382,6 +383,10 @@ class Session:
         """Return why the running turn is still alive and what happens next, or None."""
         return self.run.watchdog.describe() if self.run else None
 
+    def worktree(self) -> JsonObject | None:
+        """Return the session's worktree and its state, or None."""
+        return self.context.services.worktrees.describe(self.spec, closed=self.state is SessionState.CLOSED)
+
     # -- close -------------------------------------------------------------------------------------------------------
 
     def idle_since(self) -> str | None:
@@ -434,6 +439,7 @@ class Session:
         self.dir.forget_secrets()
         LOG.forget_brought(self.id)
         self.recorder.close()
+        await self.context.services.worktrees.closed(self.id, self.spec.worktree)
         self._closed.set()
         self.recorder.wake()
         for _ in range(2):  # after two steps of the scheduler, all tasks that waited for a turn have its end

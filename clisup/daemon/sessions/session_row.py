@@ -31,6 +31,7 @@ class ProcessState(Struct, frozen=True, kw_only=True):
     first_seq: int
     next_seq: int
     next_timer: JsonObject | None = None
+    worktree: JsonObject | None = None
     branch: str | None = None
 
 

@@ -12,6 +12,7 @@ from clisup.daemon.clients.handlers.notify import NotifyHandlers
 from clisup.daemon.clients.handlers.sessions import SessionHandlers
 from clisup.daemon.clients.handlers.subscriptions import SubscriptionHandlers
 from clisup.daemon.clients.handlers.tools import ToolHandlers
+from clisup.daemon.clients.handlers.worktrees import WorktreeHandlers
 from clisup.wire.methods import METHODS
 
 __all__ = ["make_handlers"]
@@ -25,6 +26,7 @@ def make_handlers(daemon: Daemon) -> Handlers:
         **BackendHandlers(daemon).table(),
         **NotifyHandlers(daemon).table(),
         **SessionHandlers(manager).table(),
+        **WorktreeHandlers(manager).table(),
         **ApprovalHandlers(manager).table(),
         **ToolHandlers(daemon).table(),
         **SubscriptionHandlers(manager).table(),

@@ -29,6 +29,7 @@ from clisup.wire.params import (
     SetTitleParams,
 )
 from clisup.wire.results import (
+    CloseResult,
     Done,
     InterruptResult,
     PromptResult,
@@ -73,7 +74,15 @@ class SessionHandlers:
             session = await self._manager.open(params, connection.actor)
         _serve_tools(session, connection)
         native = session.ledger.native_session_id or session.spec.resume_native_id
-        return SessionNewResult(session_id=session.id, native_session_id=native, backend=session.spec.backend).to_json()
+        worktree = session.spec.worktree
+        about = worktree.model_dump(exclude={"owner", "git_dir"}) if worktree is not None else None
+        return SessionNewResult(
+            session_id=session.id,
+            native_session_id=native,
+            backend=session.spec.backend,
+            cwd=session.spec.cwd,
+            worktree=about,
+        ).to_json()
 
     async def fork(self, connection: Connection, params: SessionForkParams) -> bytes:
         with trio.CancelScope(shield=True):
@@ -150,8 +159,9 @@ class SessionHandlers:
         return result.to_json()
 
     async def close(self, connection: Connection, params: SessionParams) -> bytes:
-        await self._manager.get(params.session_id).close(connection.actor)
-        return Done().to_json()
+        session = self._manager.get(params.session_id)
+        await session.close(connection.actor)
+        return CloseResult(worktree_kept=(session.worktree() or {}).get("kept")).to_json()
 
     async def delete(self, connection: Connection, params: SessionParams) -> bytes:
         with trio.CancelScope(shield=True):

@@ -1,0 +1,228 @@
+"""`clisup handover`: go on with another backend, with the conversation of a session so far."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from clisup.cli.failure import usage
+from clisup.cli.lookup import find_session, stored
+from clisup.cli.options import complete_backend, json_option, session_argument, utf8
+from clisup.cli.views.terminal import plain
+from clisup.client.options import given
+from clisup.client.raw import JsonObject
+from clisup.client.sync import Client
+from clisup.errors import EXIT_OK, ClisupError
+
+__all__ = ["handover"]
+
+HISTORY_LIMIT = 4 * 1024 * 1024
+"""Limit of the characters of a history. The daemon takes a frame of 16 MiB."""
+
+TEXT_LIMIT = 100_000
+"""Limit of the characters of a conversation at the head of a prompt: about 25,000 tokens."""
+
+_TYPES = ["prompt_accepted", "turn_started", "turn_completed", "session_forked", "session_seeded"]
+_CUT = "\n[...]"
+
+
+@dataclass
+class HandedTurn:
+    """Prompts and answer of a turn that has ended."""
+
+    id: str
+    prompts: list[str]
+    answer: str
+
+    @property
+    def size(self) -> int:
+        """Number of characters."""
+        return sum(map(len, self.prompts)) + len(self.answer)
+
+
+@dataclass
+class HandedConversation:
+    """Turns of a session that have ended, and notes about what is missing."""
+
+    turns: list[HandedTurn] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def shorten(self, limit: int) -> None:
+        """Leave out the oldest turns until the rest has at most `limit` characters. The last turn stays, cut if need be."""
+        kept, room = list[HandedTurn](), limit
+        for turn in reversed(self.turns):
+            if turn.size > room:
+                break
+            kept.insert(0, turn)
+            room -= turn.size
+        if not kept:
+            last, share = self.turns[-1], limit // (len(self.turns[-1].prompts) + 1)
+            kept = [HandedTurn(last.id, [_cut(text, share) for text in last.prompts], _cut(last.answer, share))]
+            self.missing.append(f"turn {last.id} is cut to {limit:,} characters")
+        if left := len(self.turns) - len(kept):
+            self.missing.append(f"the oldest {'turn is' if left == 1 else f'{left} turns are'} left out, for the size")
+        self.turns = kept
+
+    def history(self) -> list[JsonObject]:
+        """Return the conversation as `history` of session/new."""
+        return [message for turn in self.turns for message in _messages(turn)]
+
+    def text(self, backend: str, prompt: str) -> str:
+        """Return a prompt with the conversation at its head."""
+        parts = [f"Here is the conversation so far in this directory, with {backend}. Tool calls are left out."]
+        for turn in self.turns:
+            parts += [f"## User\n\n{text}" for text in turn.prompts]
+            parts.append(f"## Assistant\n\n{turn.answer}")
+        return "\n\n".join([*parts, f"## End of the conversation so far\n\n{prompt}"])
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(0, limit - len(_CUT))] + _CUT
+
+
+def _messages(turn: HandedTurn) -> list[JsonObject]:
+    asked = [{"role": "user", "content": text} for text in turn.prompts]
+    return [*asked, {"role": "assistant", "content": turn.answer}]
+
+
+@click.command("handover")
+@session_argument
+@click.argument("prompt", required=False, callback=utf8("send the prompt"))
+@click.option("-b", "--backend", required=True, metavar="BACKEND", shell_complete=complete_backend,
+              callback=utf8("name the backend"), help="The backend of the new session; see clisup backends.")  # fmt: skip
+@click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model of the new session.")
+@click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
+              help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
+@json_option("Print the new session and what is missing as JSON.")
+def handover(session: str, prompt: str | None, backend: str, as_json: bool, **settings: Any) -> int:
+    """Open a session of another backend with the conversation of SESSION.
+
+    The new session works in the same directory and git worktree, with the same title and labels. Prompts and answers of all
+    ended turns go along; tool calls and images do not. With PROMPT, the new session begins a turn at once. A backend that
+    takes no history gets the conversation at the head of PROMPT. Prints the new session's id. SESSION does not change.
+
+    \b
+    Example:
+      clisup handover 3f2a -b qwen
+      clisup attach "$(clisup handover 3f2a -b codex 'Go on with the tests.')"
+    """
+    if prompt is not None and not prompt.strip():
+        raise usage("cannot send an empty prompt", hint="leave it out, or give it at least one character")
+    with Client.connect(name="clisup-handover") as client:
+        source = client.call("session/get", session_id=find_session(client, session))
+        takes_history = _takes_history(client, backend)
+        if not takes_history and prompt is None:
+            raise usage(
+                f"cannot hand over to {backend} without a prompt, because it takes no history",
+                hint=f'the conversation goes with the first prompt: clisup handover {session} -b {backend} "Go on."',
+            )
+        talk = _conversation(client, source)
+        talk.shorten(HISTORY_LIMIT if takes_history else TEXT_LIMIT)
+        new = _open(client, source, backend, talk.history() if takes_history else None, given(settings))
+        turn = _begin(client, new, prompt if takes_history else talk.text(source["backend"], prompt or ""), prompt)
+    done = {"session_id": new, "from": source["session_id"], "backend": backend, "turns": len(talk.turns),
+            "carried": "history" if takes_history else "prompt", "turn_id": turn, "missing": talk.missing}  # fmt: skip
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+        return EXIT_OK
+    for note in talk.missing:
+        print(plain(f"not handed over: {note}"), file=sys.stderr)
+    how = "as its history" if takes_history else "at the head of its first prompt"
+    count = f"{len(talk.turns)} turn{'' if len(talk.turns) == 1 else 's'}"
+    print(plain(f"{backend} has {count} of {source['backend']} {how}"), file=sys.stderr)
+    print(new)
+    return EXIT_OK
+
+
+def _takes_history(client: Client, backend: str) -> bool:
+    """Tell whether the backend has the capability `history`. Raises `UsageError(usage)` for an unknown name."""
+    known = {about["name"]: about for about in client.call("backend/list")}
+    if backend not in known:
+        raise usage(f"cannot hand over to {backend!r}, because there is no such backend", hint=", ".join(known))
+    return bool(known[backend]["capabilities"].get("history"))
+
+
+def _open(
+    client: Client, source: JsonObject, backend: str, history: list[JsonObject] | None, settings: JsonObject
+) -> str:
+    tree = source.get("worktree")
+    shared = {"session_id": source["session_id"]} if tree is not None and tree["state"] != "removed" else None
+    params = {"title": source.get("title"), "labels": source["labels"] or None, "history": history, "worktree": shared}
+    opened = client.call("session/new", backend=backend, cwd=source["cwd"], **settings, **given(params))
+    return str(opened["session_id"])
+
+
+def _begin(client: Client, session_id: str, text: str | None, prompt: str | None) -> str | None:
+    """Send the first prompt, if there is one. A session whose prompt is refused is closed: nobody knows its id."""
+    if prompt is None:
+        return None
+    try:
+        return str(client.call("session/prompt", session_id=session_id, prompt=text, key="handover")["turn_id"])
+    except ClisupError:
+        with suppress(ClisupError):
+            client.call("session/close", session_id=session_id)
+        raise
+
+
+# -- the conversation ---------------------------------------------------------------------------------------------------
+
+
+def _conversation(client: Client, source: JsonObject) -> HandedConversation:
+    """Read the ended turns of a session. Raises `UsageError(usage)` without any."""
+    id_, talk, found = source["session_id"], HandedConversation(), list[JsonObject]()
+    for event in stored(client, id_, types=_TYPES):
+        if event["type"] == "gap":
+            talk.missing.append(f"events {event['from_seq']} to {event['to_seq']}, which retention removed")
+        elif event["type"] in ("session_forked", "session_seeded"):
+            talk.missing.append("what was said before the session was opened: it began with a history")
+        else:
+            found.append(event)
+    previews = {event["turn_id"]: event.get("prompt_preview") for event in found if event["type"] == "turn_started"}
+    ends = [event for event in found if event["type"] == "turn_completed"]
+    taken = {prompt: end["turn_id"] for end in ends for prompt in end.get("prompt_ids") or ()}
+    prompts: dict[str, list[JsonObject]] = {}
+    for event in found:
+        if event["type"] == "prompt_accepted" and event["delivery"] != "duplicate":
+            turn = str(taken.get(event.get("prompt_id"), event["turn_id"]))
+            prompts.setdefault(turn, []).append(event)
+    for end in ends:
+        turn = end["turn_id"]
+        asked = [_prompt(client, id_, event, previews, talk) for event in prompts.pop(turn, [])]
+        said = _whole(client, id_, end, "text").strip()
+        answer = said or f"(The turn ended without an answer: {end['outcome'].replace('_', ' ')}.)"
+        talk.turns.append(HandedTurn(turn, asked or ["(The CLI began this turn by itself.)"], answer))
+    talk.missing += [f"turn {turn}, which has not ended" for turn in prompts]
+    if not talk.turns:
+        raise usage(
+            f"cannot hand over session {id_[:8]}, because no turn of it has ended", hint="open a session: clisup run"
+        )
+    return talk
+
+
+def _prompt(client: Client, id_: str, event: JsonObject, previews: dict[str, Any], talk: HandedConversation) -> str:
+    """Return the text of a prompt: whole if the daemon has kept it, else its beginning."""
+    turn = event["turn_id"]
+    if event.get("images"):
+        talk.missing.append(f"images of turn {turn}: {event['images']}")
+    if event.get("text") is None:
+        talk.missing.append(f"most of the prompt of turn {turn}, which was not kept (daemon.keep_prompts)")
+        return str(previews.get(turn) or "(not kept)") + _CUT
+    if not event.get("blob"):
+        return str(event["text"]).strip() or "(images alone)"
+    try:
+        blocks = json.loads(client.blob(id_, event["blob"]))
+        return "\n\n".join(block["text"] for block in blocks if block.get("type") == "text").strip() or "(images alone)"
+    except (ClisupError, ValueError):
+        talk.missing.append(f"the end of the prompt of turn {turn}, whose file is gone")
+        return str(event["text"]) + _CUT
+
+
+def _whole(client: Client, id_: str, event: JsonObject, name: str) -> str:
+    if not event.get("blob"):
+        return str(event.get(name) or "")
+    return client.blob(id_, event["blob"]).decode("utf-8", "replace")
