@@ -18,6 +18,7 @@ NOT_MET_HERE = {
     "fork.": "nobody forks a session here",
     "retention.": "nothing here grows old",
     "restart.": "nobody asks for a restart in place",
+    "notify.": "the configuration has no [[notify]] table: tests/daemon/test_notify.py strikes there",
 }
 """Failpoints that this workload does not come to, by prefix: a life that waits for one would wait in vain."""
 TROUBLE = {"journal.mend": "journal.before=EIO@4", "segment.mend": "segment.after=EIO@1"}
