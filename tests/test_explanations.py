@@ -8,7 +8,8 @@ import pytest
 
 from clisup.errors import KINDS, TURN_KINDS, Explanation, doctor_hint
 from clisup.model.events import TurnErrorKind
-from clisup.ops.doctor import BACKEND_CHECKS, MACHINE_CHECKS
+from clisup.ops.doctor import MACHINE_CHECKS
+from clisup.ops.doctor_backend import BACKEND_CHECKS
 
 MACHINE, BACKEND = dict(MACHINE_CHECKS), dict(BACKEND_CHECKS)
 ERRORS = {kind: known.explanation for kind, known in KINDS.items()}

@@ -70,7 +70,7 @@ ENDED_BY = (
 NOTICES = (
     "adopted", "asked", "budget_set", "bypass_not_launched", "closed", "ending", "follow_up_first", "foreign_writes", "held",
     "journal_renewed", "process_restarted", "prompt_not_taken", "resumed", "run_replaced", "session_corrected",
-    "steer_dropped", "storage_blocked", "storage_recovered", "unsupported_request",
+    "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "unsupported_request",
 )  # fmt: skip
 SPAN_RESULTS = ("exported", "failed", "dropped")
 NOTIFY_RESULTS = ("delivered", "failed", "given_up")

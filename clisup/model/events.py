@@ -162,7 +162,7 @@ class PromptAccepted(EventBase, frozen=True, kw_only=True, tag="prompt_accepted"
     actor: Actor | None = None
     prompt_id: str | None = None
     text: str | None = None
-    images: int = 0
+    images: int = kept(0)
     blob: str | None = None
 
 

@@ -132,6 +132,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "storage works again": _event("warning", "refused", "the state directory accepts writes again"),
     "journal renewed": _event("warning", "session backend", "a sync failed; the state is written again"),
     "retention removed": _event("info", "parts sessions bytes", "data over the age or size limit was removed"),
+    "idle sessions closed": _event("info", "sessions limit_s", "sessions had no event for `retention.idle_close`"),
+    "look for sessions of a CLI given up": _event("warning", "backend after_s", "a file system is slow; the list lacks this backend"),
     "cleared": _event("info", "sessions failed", "the data that a client asked to remove is gone"),
     "retention failed": _event("error", "error", "the data could not be removed; the next pass tries again", limited=True),
     "drift": _event("warning", "kind version frames fields", "a CLI sends frames or fields that this clisup does not know"),

@@ -18,7 +18,8 @@ from harness import Harness, until
 import clisup
 from clisup.daemon.ops import doctor
 from clisup.errors import ClisupError
-from clisup.ops.doctor import BACKEND_CHECKS, MACHINE_CHECKS, DirectoryFacts
+from clisup.ops.doctor import MACHINE_CHECKS, DirectoryFacts
+from clisup.ops.doctor_backend import BACKEND_CHECKS
 from tests.fakecli import COMMAND
 
 Serve = Callable[..., Harness]

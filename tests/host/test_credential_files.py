@@ -60,7 +60,7 @@ def test_what_has_no_files_stays_what_it_is() -> None:
     config = parse_config({})
     assert with_credentials(config, {}, {}) is config
     filled = with_credentials(configured("credential:x"), {"x": SECRET}, {})
-    assert "claude" in filled.defaults, "the built-in ones are still known as such"
+    assert "claude" in filled.untouched, "the built-in ones are still known as such"
 
 
 @pytest.mark.parametrize(

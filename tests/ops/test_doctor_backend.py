@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from clisup.ops.doctor import BACKEND_CHECKS, BackendFacts, Finding, check_backend
+from clisup.ops.doctor import Finding
+from clisup.ops.doctor_backend import BACKEND_CHECKS, BackendFacts, check_backend
 from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import EnvReport, Pair, Stamp
 

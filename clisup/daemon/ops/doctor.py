@@ -19,7 +19,8 @@ from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
 from clisup.host.process.executables import ask
 from clisup.host.systemd.service import service_facts
-from clisup.ops.doctor import BackendFacts, DirectoryFacts, Finding, MachineFacts, check_backend, check_machine
+from clisup.ops.doctor import DirectoryFacts, Finding, MachineFacts, check_machine
+from clisup.ops.doctor_backend import BackendFacts, check_backend
 from clisup.ops.drift import DriftEntry
 from clisup.store.drift_store import last_check
 
