@@ -1,4 +1,4 @@
-"""What transcripts of real CLIs tell of a session. tests/e2e/test_native_sessions.py recorded them."""
+"""What transcripts of real CLIs tell of a session. tests/e2e/test_native_session_lists.py recorded them."""
 
 from __future__ import annotations
 
