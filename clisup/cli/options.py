@@ -45,6 +45,7 @@ SHORT_HELP = 90
 
 MAX_USD = 1e9
 MAX_COUNT = 2**53
+MAX_TIME_LIMIT_S = 31_536_000.0
 MAX_SECONDS = 3.2e9
 """The daemon's bounds of a budget (`clisup.model.sessions.budget`), checked here before a command changes anything."""
 
@@ -210,6 +211,32 @@ def limit(most: float) -> _Callback:
         raise click.BadParameter(f"{value} is no limit: give a number above 0, and at most {most:.0f}")
 
     return check
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def _seconds(value: str) -> float | None:
+    """Return the seconds of a time such as `90`, `10m` or `7d`, or None for other text."""
+    number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
+    return float(number) * _UNITS[unit] if number.isascii() and number.replace(".", "", 1).isdecimal() else None
+
+
+def time_limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of a limit such as `10m`: above 0, and a year at most."""
+    seconds = None if value is None else _seconds(value)
+    if value is None or (seconds is not None and 0 < seconds <= MAX_TIME_LIMIT_S):
+        return seconds
+    raise click.BadParameter(f"{value!r} is no time: give a number with s, m, h, d or w, such as 90s or 10m")
+
+
+def age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an age such as `7d`. Only 0 needs no unit."""
+    seconds = None if value is None else _seconds(value)
+    unit = value is None or value == "0" or value[-1:] in _UNITS
+    if value is None or (unit and seconds is not None and seconds <= MAX_SECONDS):
+        return seconds
+    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
 
 
 def labels_of(pairs: tuple[str, ...]) -> dict[str, str] | None:

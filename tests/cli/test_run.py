@@ -288,7 +288,7 @@ def test_the_further_options_of_a_session_and_a_turn_reach_the_daemon(
 def test_a_time_that_is_none_is_refused(clisup: Run, daemon: FakeDaemon, time: str) -> None:
     ran = clisup("run", "-b", "demo", "--timeout", time, "hi")
     assert (ran.code, daemon.requests) == (2, [])
-    assert "is no time: give a number with s, m, h or d" in ran.err
+    assert "is no time: give a number with s, m, h, d or w" in ran.err
 
 
 def rows(daemon: FakeDaemon, *changed: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ from typing import Any, BinaryIO
 
 import click
 
-from clisup.cli.batch.lines import MAX_NAME, MAX_TIMEOUT, BatchLines, LineDefaults, read_lines
+from clisup.cli.batch.lines import MAX_NAME, BatchLines, LineDefaults, read_lines
+from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
-from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, labels_of, limit, utf8
+from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, labels_of, time_limit, utf8
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TURN_FAILED, ClisupError
@@ -40,8 +41,8 @@ MAX_JOBS = 50
 @click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False), help="A file with that prompt.")
 @click.option("--output-schema", "schema", type=click.Path(exists=True, dir_okay=False),
               help="A file with a JSON Schema for the answers.")  # fmt: skip
-@click.option("--timeout", type=float, metavar="SECONDS", callback=limit(MAX_TIMEOUT),
-              help="Limit of the time of each turn.")  # fmt: skip
+@click.option("--timeout", metavar="TIME", callback=time_limit,
+              help="Limit of the time of each turn, such as 90s or 10m.")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("set the label"),
               help="A label of the sessions, besides batch=NAME; may be repeated.")  # fmt: skip
 @click.option("--unattended", type=click.Choice(["wait", "deny"]),
@@ -52,9 +53,10 @@ MAX_JOBS = 50
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other line once one has not completed.")
 @click.option("--keep", is_flag=True, help="Leave the sessions open, for further prompts.")
 @click.option("--rm", "remove", is_flag=True, help="Delete the sessions at the end, if every line has completed.")
+@no_start_option
 @json_option("Print the result of each line as a JSON object, as soon as it has ended.")
 def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failure: bool, keep: bool, remove: bool,
-          **options: Any) -> int:  # fmt: skip
+          no_start: bool, **options: Any) -> int:  # fmt: skip
     """Run the prompts of FILE, some at once, and print a table of the results. `-` reads stdin.
 
     A line is a prompt, or a JSON object with a prompt and other members: key, cwd, backend, model, permission_mode, mode,
@@ -81,6 +83,8 @@ def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failu
     with _open(file) as source, read_lines(source, _defaults(options)) as lines:
         lines.rename(options["name"] or _name(file, lines))
         _check(lines, file)
+        with connect("clisup-batch", no_start=no_start):
+            pass  # the daemon runs now
         return _run(lines, jobs, as_json=as_json, remove=remove, settings=settings)
 
 

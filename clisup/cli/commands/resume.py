@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
+from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST
 from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, utf8
@@ -36,9 +37,16 @@ _MOST_TITLE, _LEAST_TITLE = 80, 12
 @click.option("-C", "directory", metavar="DIRECTORY", help="The sessions' directory (default: here).")
 @click.option("--list", "only_list", is_flag=True, help="Print the sessions, and open none.")
 @click.option("--attach", is_flag=True, help="Go on in `clisup attach`.")
+@no_start_option
 @json_option("Print JSON objects: with --list a line for each session, also for those that clisup has.")
 def resume(
-    native_id: str | None, backend: str | None, directory: str | None, only_list: bool, attach: bool, as_json: bool
+    native_id: str | None,
+    backend: str | None,
+    directory: str | None,
+    only_list: bool,
+    attach: bool,
+    no_start: bool,
+    as_json: bool,
 ) -> int:
     """Take up a session that began in a terminal's claude or codex in this directory.
 
@@ -56,6 +64,8 @@ def resume(
     cwd = in_utf8(absolute(directory or ".", otherwise="-C DIRECTORY"), "use the directory")
     if only_list and (native_id is not None or attach):
         raise usage("cannot list sessions and open one", hint="leave --list out")
+    with connect("clisup-resume", no_start=no_start):
+        pass  # the daemon runs now
     with RepeatingClient.connect(name="clisup-resume") as client:
         if not only_list and native_id and backend and len(native_id) == _UUID_LENGTH:
             chosen: JsonObject = {"backend": backend, "native_session_id": native_id.lower()}

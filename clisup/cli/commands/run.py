@@ -27,6 +27,7 @@ from clisup.cli.options import (
     json_option,
     labels_of,
     limit,
+    time_limit,
     utf8,
 )
 from clisup.cli.turn import PromptedTurn
@@ -45,21 +46,6 @@ _UNCERTAIN = ("daemon_not_running", "overloaded")
 """Kinds of errors after which the daemon may have accepted the prompt."""
 
 _RECODE = "convert it, or send it on stdin (-), where each wrong byte becomes U+FFFD"
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_S = 31_536_000.0
-"""Longest limit of a turn: a year, as the daemon has it."""
-
-
-def time_limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of a time such as `10m`."""
-    if value is None:
-        return None
-    number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
-    if number.isascii() and number.replace(".", "", 1).isdecimal() and 0 < float(number) * _UNITS[unit] <= _LONGEST_S:
-        return float(number) * _UNITS[unit]
-    raise click.BadParameter(f"{value!r} is no time: give a number with s, m, h or d, such as 90s or 10m")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from clisup.cli.options import (
     MAX_COUNT,
     MAX_SECONDS,
     MAX_USD,
+    age,
     complete_session,
     json_option,
     labels_of,
@@ -41,7 +42,6 @@ _LISTED = (
 )  # fmt: skip
 _STATES = ["idle", "waiting", "starting", "running", "ending", "failed", "closed"]
 _LIMITS = ("usd", "tokens", "turns", "wall_s")
-_AGE_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
 
 
@@ -116,24 +116,10 @@ def _print_sessions(found: list[JsonObject], names: list[str] | None) -> None:
 # -- close --------------------------------------------------------------------------------------------------------------
 
 
-def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an age such as `7d`."""
-    if value is None:
-        return None
-    number, unit = value[:-1], value[-1:]
-    if value == "0":
-        return 0.0
-    if unit in _AGE_UNITS and number.isascii() and number.replace(".", "", 1).isdecimal():
-        seconds = float(number) * _AGE_UNITS[unit]
-        if seconds <= MAX_SECONDS:
-            return seconds
-    raise click.BadParameter(f"{value!r} is no age: give a number and one of s, m, h, d, w, such as 7d, or 0")
-
-
 @click.command("close")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Every open session; asks first on a terminal.")
-@click.option("--idle", "idle_s", metavar="AGE", callback=_age,
+@click.option("--idle", "idle_s", metavar="AGE", callback=age,
               help="Every open session without a turn for AGE, such as 12h or 2d.")  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
 def close(sessions: tuple[str, ...], everything: bool, idle_s: float | None, yes: bool) -> int:
@@ -409,7 +395,7 @@ FOREIGN_SHOWN = 10  # dead sockets of other programs that a person sees
 
 @click.command("gc")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-@click.option("--older-than", callback=_age, default="7d", metavar="AGE", show_default=True,
+@click.option("--older-than", callback=age, default="7d", metavar="AGE", show_default=True,
               help="Remove sessions that were closed at least AGE ago; 0 for all closed ones.")  # fmt: skip
 @click.option("--foreign", is_flag=True,
               help="Also remove dead sockets of claude processes that clisup did not start. Else they are only listed.")  # fmt: skip
