@@ -73,9 +73,10 @@ docs: client  ## make the tables, diagrams and schemas of docs/ anew from the co
 man: $(READY)  ## write the manual pages in man/ anew, from the command tree
 	$(BIN)/clisup man --directory man
 
-pictures: $(READY)  ## draw docs/images anew: clisup top and status over a real daemon with the demo backend
-	$(BIN)/python -m tests.pictures.top
-	HOME=/home/alice $(BIN)/python -m tests.pictures.status
+pictures: $(READY)  ## draw docs/images anew: real terminals over a real daemon with the demo backend
+	@$(BIN)/python -m tests.pictures.top
+	@$(BIN)/python -m tests.pictures.screens
+	@$(BIN)/python -m tests.pictures.movie
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

@@ -13,9 +13,9 @@ from tests.pictures.terminal import Film, Pane, Run, still
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 COMMANDS = {
-    "status": (100, 34, ["status"]),
-    "sessions": (100, 12, ["sessions"]),
-    "approvals": (100, 8, ["approvals"]),
+    "status": (120, 26, ["status"]),
+    "sessions": (100, 10, ["sessions"]),
+    "approvals": (100, 4, ["approvals"]),
 }
 """Name of a picture -> columns, lines and the command."""
 
@@ -36,7 +36,7 @@ def asked(scene: Scene) -> str:
     """Return the picture of `clisup run` at the moment at which it asks the user."""
     words = ["run", "-b", "demo", "--live", "--permission-mode", "default"]
     prompt = 'I look at the branch first.\n@ask Bash {"command": "git push origin main"}\nPublished.'
-    pane = Pane(100, 18, "")
+    pane = Pane(100, 10, "")
     pane.say(f"$ clisup {' '.join(words)} ...\n")
     film = Film(pane)
     run = Run(pane, [sys.executable, "-m", "clisup", *words, prompt], environment(scene), str(scene.daemon.cwd))
@@ -50,7 +50,7 @@ def asked(scene: Scene) -> str:
 
 
 def environment(scene: Scene) -> dict[str, str]:
-    return {**scene.daemon.env, "CLISUP_SOCKET": scene.daemon.socket}
+    return {**scene.daemon.env, "HOME": str(scene.daemon.root), "CLISUP_SOCKET": scene.daemon.socket}
 
 
 def main() -> int:

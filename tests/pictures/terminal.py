@@ -10,6 +10,7 @@ import codecs
 import fcntl
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -232,13 +233,11 @@ def _text(row: int, line: Line) -> str:
             out.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{len(span.text) * WIDTH:.1f}" height="{HEIGHT}" fill="{span.background}"/>'
             )
-        text = span.text.rstrip()
-        if lead := len(text) - len(text.lstrip()):
-            x, text = x + lead * WIDTH, text.lstrip()
-        if text:
-            bold = ' font-weight="bold"' if span.weight == "bold" else ""
+        bold = ' font-weight="bold"' if span.weight == "bold" else ""
+        for words in re.finditer(r"\S+(?: \S+)*", span.text):  # viewers may join several spaces
+            at, text = x + words.start() * WIDTH, words.group()
             out.append(
-                f'<text x="{x:.1f}" y="{y + 14:.1f}" fill="{span.colour}"{bold} textLength="{len(text) * WIDTH:.1f}">'
+                f'<text x="{at:.1f}" y="{y + 14:.1f}" fill="{span.colour}"{bold} textLength="{len(text) * WIDTH:.1f}">'
                 f"{escape(text)}</text>"
             )
     return "".join(out)
@@ -255,7 +254,5 @@ def _picture(panes: Sequence[Pane], drawn: Sequence[str]) -> str:
             f'<g transform="translate({MARGIN} {MARGIN + HEIGHT:.1f})">\n{inner}</g></g>\n'
         )
         y += height + 6
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.1f} {y - 6:.1f}" font-family="{FONT}" font-size="14" '
-        f'xml:space="preserve">\n{"".join(parts)}</svg>\n'
-    )
+    size = f'viewBox="0 0 {width:.1f} {y - 6:.1f}" font-family="{FONT}" font-size="14"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n{"".join(parts)}</svg>\n'
