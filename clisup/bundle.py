@@ -110,7 +110,8 @@ def collect(request: BundleRequest, env: Mapping[str, str]) -> Archive:
         archive.add_json("versions.json", _versions())
         archive.add_json("config.json", _configuration(found))
         archive.add_json("doctor.json", _answer_of(lambda: _doctor(client, request)))
-        archive.add_json("status.json", said if said is not None else {"cannot": "no daemon answers"})
+        status = said if said is not None else {"cannot": "no daemon answers"}
+        archive.add_json("status.json", status if request.content else without_titles(status))
         _add_metrics(archive, client)
         _add_log(archive, client, env)
         archive.add("state.txt", state_listing(found.state_dir))
@@ -121,6 +122,14 @@ def collect(request: BundleRequest, env: Mapping[str, str]) -> Archive:
     finally:
         if client is not None:
             client.close()
+
+
+def without_titles(status: Any) -> Any:
+    """Return the status without the sessions' titles: they hold words of prompts."""
+    if not isinstance(status, dict) or not isinstance(status.get("sessions"), list):
+        return status
+    rows = [row | {"title": {"chars": len(row.get("title") or "")}} for row in status["sessions"]]
+    return status | {"sessions": rows}
 
 
 def _client() -> Client | None:

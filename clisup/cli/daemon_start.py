@@ -34,7 +34,7 @@ def connect(name: str, *, no_start: bool = False) -> Client:
     try:
         return Client.connect(name=name)
     except Unreachable:
-        if no_start:
+        if no_start or os.environ.get("CLISUP_SOCKET"):  # with a named socket, the configuration does not matter
             raise
         from clisup.daemon.start import Flags
         from clisup.starting import autostart_refusal, log_file_of, plan_start, start_daemon

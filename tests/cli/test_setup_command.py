@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_start import BOUND_S, Home
+from test_start_command import BOUND_S, Home
 
 from tests.fakecli import COMMAND
 

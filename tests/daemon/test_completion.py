@@ -68,7 +68,7 @@ def shell(daemon: Harness, tmp_path: Path) -> Shell:
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_commands_subcommands_and_options_are_offered(shell: Shell, name: str) -> None:
-    assert shell.candidates(name, "clisup", "st") == ["status", "steer", "stop"]
+    assert shell.candidates(name, "clisup", "st") == ["start", "status", "steer", "stop"]
     assert shell.candidates(name, "clisup approvals", "al") == ["allow"]
     assert shell.candidates(name, "clisup status", "--js") == ["--json"]
 

@@ -76,6 +76,7 @@ def asked_of(daemon: Harness) -> dict[str, dict[str, Any]]:
         "session/new": {"backend": "demo", "cwd": str(daemon.cwd)},
         "backend/env": {"name": "demo"},
         "backend/check": {"name": "demo"},
+        "backend/sessions": {"cwd": str(daemon.cwd)},
         "session/prompt": {**id_, "prompt": "again", "wait": True},
         "session/compact": {**id_, "wait": True},
         "session/set_model": {**id_, "model": "other"},

@@ -115,7 +115,7 @@ def test_closing_a_session_on_a_full_disk_waits_for_room(small_disk: Harness) ->
         assert other.get()["state"] == "idle" and small_disk.call("ping")
         assert until(lambda: _refusal(small_disk)) == "storage_failed"
         _relieve(small_disk)
-        assert wire.answer(close) == {"ok": True}
+        assert wire.answer(close)["ok"]
     assert session.get()["state"] == "closed" and other.ask("hello")["outcome"] == "completed"
 
 

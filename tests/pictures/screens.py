@@ -14,7 +14,7 @@ from tests.pictures.terminal import Film, Pane, Run, still
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 COMMANDS = {
     "status": (120, 26, ["status"]),
-    "sessions": (100, 10, ["sessions"]),
+    "sessions": (100, 11, ["sessions"]),
     "approvals": (100, 4, ["approvals"]),
 }
 """Name of a picture -> columns, lines and the command."""
