@@ -42,7 +42,7 @@ def main() -> int:
     try:
         scene.play()
         drawn = asyncio.run(picture(scene, (columns, lines)))
-        target.write_text(cleaned(drawn))
+        target.write_text(cleaned(drawn).replace(str(scene.daemon.root), "/home/you"))
     finally:
         scene.close()
     print(target)
