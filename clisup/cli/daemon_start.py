@@ -13,7 +13,7 @@ from clisup.cli.views.terminal import plain
 from clisup.client.failures import Unreachable
 from clisup.client.sync import Client
 
-__all__ = ["connect", "no_start_option", "report"]
+__all__ = ["connect", "ensure_daemon", "no_start_option", "report"]
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -45,6 +45,11 @@ def connect(name: str, *, no_start: bool = False) -> Client:
         report(f"no daemon runs, so this command starts it; its log: {log_file_of(plan)}")
         start_daemon(plan, os.environ, report)
     return Client.connect(name=name)
+
+
+def ensure_daemon(name: str, *, no_start: bool = False) -> None:
+    """Start the daemon as `connect` does, for a command with another client. Raises as `connect` does."""
+    connect(name, no_start=no_start).close()
 
 
 def report(text: str) -> None:

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 
+from loopback_server import LoopbackServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
-class Collector:
+class Collector(LoopbackServer):
     """`spans` are those it has taken, as (name, ids in hex, times, attributes and so on)."""
 
     def __init__(self, answer: int = 200) -> None:
-        self.answer = answer
-        self.silent = threading.Event()
         self.spans: list[dict[str, Any]] = []
         self.resources: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.refused = 0
         self._lock = threading.Lock()
-        self._closing = threading.Event()
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                collector.take(self)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *_args: object) -> None:  # a daemon that is killed hangs up
-                pass
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+        super().__init__(answer)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     def take(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))
@@ -76,18 +58,6 @@ class Collector:
                         "status": (span.status.code, span.status.message),
                         "attributes": _attributes(span.attributes),
                     })  # fmt: skip
-
-    def close(self) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, NamedTuple
+
+from loopback_server import LoopbackServer
 
 
 class Taken(NamedTuple):
@@ -18,39 +19,15 @@ class Taken(NamedTuple):
         return json.loads(self.body)
 
 
-class WebhookServer:
-    """`answer` is the status of the next answers. While `silent` is set there are none."""
+class WebhookServer(LoopbackServer):
+    """`taken` are the requests, also those that follow a redirect; `extra` are further headers of the answers."""
+
+    takes_get = True
 
     def __init__(self, answer: int = 200) -> None:
-        self.answer = answer
         self.extra: dict[str, str] = {}
-        self.silent = threading.Event()
         self.taken: list[Taken] = []
-        self._closing = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.take(self)
-
-            def do_GET(self) -> None:
-                outer.take(self)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *_args: object) -> None:  # a daemon that is killed hangs up
-                pass
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
+        super().__init__(answer)
 
     @property
     def url(self) -> str:
@@ -69,15 +46,3 @@ class WebhookServer:
         request.send_header("Content-Length", "2")
         request.end_headers()
         request.wfile.write(b"ok")
-
-    def close(self) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()

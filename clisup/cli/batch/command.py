@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from clisup.cli.batch.lines import MAX_NAME, BatchLines, LineDefaults, read_lines
-from clisup.cli.daemon_start import connect, no_start_option
+from clisup.cli.daemon_start import ensure_daemon, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, labels_of, time_limit, utf8
 from clisup.client.options import given
@@ -83,8 +83,7 @@ def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failu
     with _open(file) as source, read_lines(source, _defaults(options)) as lines:
         lines.rename(options["name"] or _name(file, lines))
         _check(lines, file)
-        with connect("clisup-batch", no_start=no_start):
-            pass  # the daemon runs now
+        ensure_daemon("clisup-batch", no_start=no_start)
         return _run(lines, jobs, as_json=as_json, remove=remove, settings=settings)
 
 

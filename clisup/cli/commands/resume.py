@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from clisup.cli.daemon_start import connect, no_start_option
+from clisup.cli.daemon_start import ensure_daemon, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST
 from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, utf8
@@ -64,8 +64,7 @@ def resume(
     cwd = in_utf8(absolute(directory or ".", otherwise="-C DIRECTORY"), "use the directory")
     if only_list and (native_id is not None or attach):
         raise usage("cannot list sessions and open one", hint="leave --list out")
-    with connect("clisup-resume", no_start=no_start):
-        pass  # the daemon runs now
+    ensure_daemon("clisup-resume", no_start=no_start)
     with RepeatingClient.connect(name="clisup-resume") as client:
         if not only_list and native_id and backend and len(native_id) == _UUID_LENGTH:
             chosen: JsonObject = {"backend": backend, "native_session_id": native_id.lower()}

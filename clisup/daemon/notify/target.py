@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import structlog
@@ -214,6 +213,6 @@ class NotifyTarget:
 def _age(event: JsonObject) -> float:
     """Return the age of an event in seconds. The wall clock may have been set: then an event is new."""
     try:
-        return max(0.0, clock.wall() - datetime.fromisoformat(str(event["ts"])).timestamp())
+        return max(0.0, clock.age_of(str(event["ts"])))
     except ValueError:
         return 0.0
