@@ -57,7 +57,7 @@ fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20
 soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
 	$(BIN)/python -m tests.soak.run
 
-bench: $(READY)  ## what it costs beside references, in 15 minutes and more (NAMES="latency start", RECORD=1, BLEMEES=DIRECTORY; docs/performance.md)
+bench: $(READY)  ## what it costs beside references, in 15 minutes and more (NAMES="latency start", RECORD=1, BLEMEES=DIRECTORY; docs/proofs/performance.md)
 	$(BIN)/python -m tests.bench.run $(NAMES) $(if $(RECORD),--record)
 
 bench-short: $(READY)  ## a minute of it; fails where a ratio is three times worse than recorded

@@ -151,7 +151,7 @@ TURN_KINDS: dict[str, TurnKind] = {
     "resource_limit":    TurnKind(_machine("cgroup")),
     "session_busy":      TurnKind(),
 }
-"""Kinds of a turn's error (docs/events.md)."""
+"""Kinds of a turn's error (docs/reference/events.md)."""
 # fmt: on
 
 

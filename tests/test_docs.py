@@ -116,19 +116,19 @@ def table(section: str) -> dict[str, str]:
 
 
 def test_the_page_of_events_has_every_type_and_no_other() -> None:
-    assert list(sections("events.md", "##")) == list(EVENT_TYPES)
+    assert list(sections("reference/events.md", "##")) == list(EVENT_TYPES)
 
 
 @pytest.mark.parametrize("type_", EVENT_TYPES)
 def test_the_page_has_every_field_of_an_event_with_its_type(type_: str) -> None:
-    section = sections("events.md", "##")[type_]
+    section = sections("reference/events.md", "##")[type_]
     assert table(section) == fields_of(EVENT_CLASSES[type_])
     assert section.lstrip()[:1] not in ("|", "#", ""), f"{type_} is not explained"
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_the_page_has_every_field_of_a_shared_object(name: str) -> None:
-    assert table(sections("events.md", "###")[name]) == fields_of(SHARED[name])
+    assert table(sections("reference/events.md", "###")[name]) == fields_of(SHARED[name])
 
 
 def test_the_union_of_events_is_told_apart_by_type_and_holds_every_class() -> None:
@@ -136,12 +136,12 @@ def test_the_union_of_events_is_told_apart_by_type_and_holds_every_class() -> No
 
 
 def test_the_page_lists_exactly_the_methods_of_the_table_in_its_order() -> None:
-    assert list(sections("protocol.md", "###")) == list(METHODS)
+    assert list(sections("reference/protocol.md", "###")) == list(METHODS)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_has_the_params_of_a_method_its_class_and_its_doc_line(name: str) -> None:
-    section, method = sections("protocol.md", "###")[name], METHODS[name]
+    section, method = sections("reference/protocol.md", "###")[name], METHODS[name]
     params = section.split("\nResult")[0]
     assert method.doc in section
     assert f"({method.role})" in section
@@ -150,7 +150,7 @@ def test_the_page_has_the_params_of_a_method_its_class_and_its_doc_line(name: st
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_has_the_result_of_a_method(name: str) -> None:
-    section, method = sections("protocol.md", "###")[name], METHODS[name]
+    section, method = sections("reference/protocol.md", "###")[name], METHODS[name]
     assert "Result" in section
     wanted = [method.result] if method.result else BY_HAND[name] or []
     results = section.split("\nResult")[1:]
@@ -162,17 +162,17 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
 
 
 def test_the_page_has_every_field_of_a_sessions_summary() -> None:
-    text = sections("protocol.md", "###")["session/list"].split("A summary:")[1]
+    text = sections("reference/protocol.md", "###")["session/list"].split("A summary:")[1]
     assert table(text) == fields_of(SessionSummary)
 
 
 @pytest.mark.parametrize("model", STATUS_PARTS)
 def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
-    assert table(sections("protocol.md", "####")[model.__name__]) == fields_of(model)
+    assert table(sections("reference/protocol.md", "####")[model.__name__]) == fields_of(model)
 
 
 def test_the_page_of_the_status_has_every_column_in_order_and_the_order_in_which_they_go() -> None:
-    page = (DOCS / "status.md").read_text()
+    page = (DOCS / "reference" / "terminal.md").read_text().partition("\n## At a terminal")[0]
     assert re.findall(r"^\| `([A-Z-]+)` \|", page, re.MULTILINE) == list(COLUMNS)
     assert list(COLUMNS)[: len(DEFAULT)] == list(DEFAULT)
     *others, last = GO_FIRST
@@ -184,16 +184,16 @@ def test_only_methods_that_make_their_own_json_are_described_by_hand() -> None:
 
 
 def test_the_page_has_every_error_kind_with_its_code_and_whether_trying_again_can_help() -> None:
-    text = (DOCS / "protocol.md").read_text()
+    text = (DOCS / "reference/protocol.md").read_text()
     rows = re.findall(r"^\| `([a-z_]+)` \| (-\d+) \| (yes|no) \|", text, re.MULTILINE)
     on_wire = list(KINDS)[: list(KINDS).index("daemon_not_running")]
     assert rows == [(k, str(KINDS[k].code), "yes" if KINDS[k].retryable else "no") for k in on_wire]
 
 
-@pytest.mark.parametrize("page", ["protocol.md", "events.md"])
+@pytest.mark.parametrize("page", ["reference/protocol.md", "reference/events.md"])
 def test_the_pages_point_to_files_that_are_there(page: str) -> None:
     for target in re.findall(r"\]\(([a-z_./-]+\.md)", (DOCS / page).read_text()):
-        assert (DOCS / target).exists(), f"{page} points to {target}"
+        assert ((DOCS / page).parent / target).exists(), f"{page} points to {target}"
 
 
 # -- the configuration
@@ -216,7 +216,7 @@ def configuration_rows() -> dict[str, list[str]]:
 
 def test_the_page_of_the_configuration_has_every_key_with_default_effect_and_words() -> None:
     found: dict[str, list[str]] = {}
-    for heading, text in sections("configuration.md", "##").items():
+    for heading, text in sections("reference/configuration.md", "##").items():
         name = heading.strip("[]").replace("backends.NAME", "backends.*").replace("prices.PATTERN", "prices.*")
         for number, rows in enumerate(re.findall(CONFIGURATION_TABLE, text, re.MULTILINE)):
             found[f"{name}.rules[]" if number else name] = rows[1].splitlines(keepends=True)
@@ -228,12 +228,12 @@ def _whole(value: Any) -> Any:
 
 
 def test_the_example_of_a_configuration_is_one() -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "reference/configuration.md").read_text(), re.DOTALL)
     assert parse_config(tomllib.loads(example)).daemon.max_running == 4
 
 
 def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
-    table = (DOCS / "architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    table = (DOCS / "explanation/architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
     named = {
         row.split("|")[1].strip().strip("`/"): sorted(re.findall(r"`(\w+)`", row.split("|")[2]))
         for row in table.splitlines()
@@ -247,7 +247,7 @@ def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
     assert named == {folder: sorted(names) for folder, names in files.items()}
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "glossary.md"])
+@pytest.mark.parametrize("page", ["explanation/architecture.md", "reference/glossary.md"])
 def test_files_that_a_page_about_the_code_names_are_there(page: str) -> None:
     named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", (DOCS / page).read_text())
     assert named

@@ -1,4 +1,4 @@
-"""The fault catalogue and the tests that prove it: every number used is in docs/faults.md, and what is open is said there."""
+"""The fault catalogue and the tests that prove it: every number used is in docs/proofs/faults.md, and what is open is said there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CATALOGUE = ROOT / "docs" / "faults.md"
+CATALOGUE = ROOT / "docs" / "proofs" / "faults.md"
 MARK = re.compile(r"mark\.fault\((\d+)\)")
 NUMBER = re.compile(r"(?:^|; |\. |, )(\d{1,2})\. ", re.MULTILINE)
 
@@ -18,7 +18,7 @@ def listed() -> set[int]:
 
 
 def said_open() -> set[int]:
-    """The numbers that docs/faults.md says no test proves."""
+    """The numbers that docs/proofs/faults.md says no test proves."""
     section = CATALOGUE.read_text().split("## Not proved yet")[1]
     return {int(number) for number in re.findall(r"^- (\d+)", section, re.MULTILINE)}
 

@@ -48,7 +48,7 @@ Control = Literal["model", "permission_mode", "context_usage", "compact"]
 
 
 class Capabilities(Struct, frozen=True):
-    """Features of a backend. `backend/list` shows them, and docs/backends.md has a table made from them."""
+    """Features of a backend. `backend/list` shows them, and docs/backends/README.md has a table made from them."""
 
     one_shot: bool = True
     """Run one process for each turn."""
@@ -271,7 +271,7 @@ class Adapter(ABC):
     """Pattern of this output. The first group is the version."""
     capabilities: ClassVar[Capabilities]
     errors: ClassVar[tuple[ErrorRule, ...]]
-    """Rules to find the kind of an error. docs/errors.md has a table of the rules."""
+    """Rules to find the kind of an error. docs/reference/errors.md has a table of the rules."""
     program: ClassVar[str] = ""
     """Name of the CLI in messages about its end. Empty means the kind."""
     codes_tell: ClassVar[bool] = False

@@ -1,6 +1,6 @@
 """Errors of turns: rules as data, exits without a terminal frame, and messages inside error bodies.
 
-docs/errors.md has a table of all rules. Each adapter has a tuple of rules. The first match of the most exact word decides. An
+docs/reference/errors.md has a table of all rules. Each adapter has a tuple of rules. The first match of the most exact word decides. An
 adapter therefore searches its words in its own order: a code before a status, a status before a text.
 """
 

@@ -1,6 +1,6 @@
 """Recordings: the output of one CLI process, with all facts that its decoder needs to give the same events. Pure.
 
-`<name>.jsonl` holds stdout byte for byte, `<name>.meta.json` the rest; docs/recordings.md describes every key.
+`<name>.jsonl` holds stdout byte for byte, `<name>.meta.json` the rest; docs/how-to/recordings.md describes every key.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _first(error: ValidationError) -> str:
     return f"'{where}' is wrong: {reason}"
 
 
-def _foreign(name: str, reason: str, hint: str = "docs/recordings.md describes the format") -> UsageError:
+def _foreign(name: str, reason: str, hint: str = "docs/how-to/recordings.md describes the format") -> UsageError:
     return UsageError(f"cannot read the recording {name}, because {reason}", kind="usage", hint=hint)
 
 

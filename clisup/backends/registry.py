@@ -81,5 +81,5 @@ def _load(kind: str, target: str) -> Adapter:
         ) from error
     raise ConfigurationError(
         f"cannot load the backend kind {kind!r} from {target}, because it is no subclass of clisup.backends.base.Adapter",
-        hint=f"let {name} inherit from clisup.backends.base.Adapter (docs/adding-a-backend.md), or remove its package",
+        hint=f"let {name} inherit from clisup.backends.base.Adapter (docs/how-to/add-a-backend.md), or remove its package",
     )

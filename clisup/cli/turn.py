@@ -237,7 +237,7 @@ class PromptedTurn:
         raise TurnEnded(
             f"the turn is not complete, because the CLI was denied: {names}",
             code=EXIT_DENIED,
-            hint="answer its approvals (clisup approvals --watch), write rules for them (docs/approvals.md), or allow it in a "
+            hint="answer its approvals (clisup approvals --watch), write rules for them (docs/how-to/approvals.md), or allow it in a "
             "new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
         )
 

@@ -186,7 +186,7 @@ class AsyncCalls(AsyncRequests):
         return await self._sure("daemon/log", limit=limit, session_id=session_id)
 
     async def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
-        """Return the daemon's metrics as text for Prometheus. docs/metrics.md lists them."""
+        """Return the daemon's metrics as text for Prometheus. docs/reference/observe.md lists them."""
         return str((await self._sure("daemon/metrics", format=format))["text"])
 
     async def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:

@@ -1,4 +1,4 @@
-"""Options of the named methods, with the names of the wire. docs/protocol.md describes each. None means "not given"."""
+"""Options of the named methods, with the names of the wire. docs/reference/protocol.md describes each. None means "not given"."""
 
 from __future__ import annotations
 

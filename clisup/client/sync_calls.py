@@ -184,7 +184,7 @@ class BlockingCalls(BlockingRequests):
         return self._sure("daemon/log", limit=limit, session_id=session_id)
 
     def metrics(self, format: Literal["prometheus", "openmetrics"] = "prometheus") -> str:  # noqa: A002  the wire's name
-        """Return the daemon's metrics as text for Prometheus. docs/metrics.md lists them."""
+        """Return the daemon's metrics as text for Prometheus. docs/reference/observe.md lists them."""
         return str((self._sure("daemon/metrics", format=format))["text"])
 
     def reload_daemon(self, *, dry_run: bool = False) -> ReloadResult:

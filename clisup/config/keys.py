@@ -1,6 +1,6 @@
 """Table of every key of the configuration: when a change takes effect, and a short description. Pure.
 
-The reload, the JSON Schema and docs/configuration.md read the table, and a test compares it with the model. A `*` stands
+The reload, the JSON Schema and docs/reference/configuration.md read the table, and a test compares it with the model. A `*` stands
 for the name of a backend or the pattern of a price, `[]` for each table of a list. Of two configurations, only the changed
 keys leave this module, never values.
 """
@@ -40,7 +40,7 @@ class ConfigKey(NamedTuple):
 KEYS: dict[str, ConfigKey] = {
     "daemon.socket": ConfigKey("start", "path of the client socket, at most 107 bytes; empty: the default place"),
     "daemon.state_dir": ConfigKey("start", "directory of the sessions, on a local file system (POSIX locks); empty: the default place"),
-    "daemon.scrub_lists": ConfigKey("next_turn", "directory with your own scrub lists (docs/environment.md)"),
+    "daemon.scrub_lists": ConfigKey("next_turn", "directory with your own scrub lists (docs/reference/environment.md)"),
     "daemon.max_sessions": ConfigKey("at_once", "limit of open sessions"),
     "daemon.max_running": ConfigKey("at_once", "limit of turns that run at once; 0: as many as memory allows at 300 MB each. Further turns wait, and status shows them"),
     "daemon.max_live": ConfigKey("at_once", "limit of live processes; above it the process that has rested longest ends. 0: no process outlives its turn"),
@@ -53,14 +53,14 @@ KEYS: dict[str, ConfigKey] = {
     "daemon.max_connections": ConfigKey("at_once", "limit of connections of one user; a further connection is refused as overloaded"),
     "daemon.max_requests": ConfigKey("next_connection", "limit of running requests of one connection; above it the daemon stops reading the connection"),
     "daemon.frame_deadline_s": ConfigKey("next_connection", "time for the rest of a frame that has begun; 0: no limit"),
-    "daemon.request_burst": ConfigKey("at_once", "requests of a connection that go before those of greedier connections (docs/protocol.md, \"Fair shares\")"),
+    "daemon.request_burst": ConfigKey("at_once", "requests of a connection that go before those of greedier connections (docs/reference/protocol.md, \"Fair shares\")"),
     "daemon.request_rate": ConfigKey("at_once", "requests a second that an idle connection regains of its burst"),
     "daemon.request_wait_s": ConfigKey("at_once", "longest wait of a greedy connection's request; then it is refused as overloaded"),
     "daemon.max_held_bytes": ConfigKey("at_once", "limit of half frames and unread answers of all clients together; above it the daemon disconnects the client with the most"),
     "daemon.tool_timeout_s": ConfigKey("at_once", "time for a call of a client's tool without a time of its own; then the model gets an error"),
     "daemon.tool_wait_s": ConfigKey("at_once", "time that a call waits for a client that serves the session's tools; then the model gets an error"),
     "daemon.segment_bytes": ConfigKey("at_once", "size of one journal file"),
-    "daemon.fsync": ConfigKey("at_once", "\"turn\": accepted prompts and ended turns survive a power loss; \"none\": they survive a crash of the daemon (docs/operations.md)"),
+    "daemon.fsync": ConfigKey("at_once", "\"turn\": accepted prompts and ended turns survive a power loss; \"none\": they survive a crash of the daemon (docs/how-to/operations.md)"),
     "daemon.on_stop": ConfigKey("at_once", "action on SIGTERM: \"drain\", \"detach\" (turns go on) or \"kill\"; a restart by systemd detaches"),
     "daemon.drain_s": ConfigKey("at_once", "time that a drain waits for running turns"),
     "daemon.lease_s": ConfigKey("next_turn", "time without a daemon after which a keeper ends its CLI"),
@@ -76,9 +76,9 @@ KEYS: dict[str, ConfigKey] = {
     "defaults.backend": ConfigKey("at_once", "backend of sessions that name none; empty: the only installed CLI"),
     "defaults.mode": ConfigKey("next_turn", "mode of sessions whose backend has `mode = \"auto\"` and supports this mode"),
     "defaults.timeout": ConfigKey("next_turn", "limit of a turn, for backends without `timeouts.turn`; 0: no limit"),
-    "backends.*.kind": ConfigKey("next_turn", "adapter (docs/backends.md); defaults to the name. A backend with open sessions cannot change it"),
+    "backends.*.kind": ConfigKey("next_turn", "adapter (docs/backends/README.md); defaults to the name. A backend with open sessions cannot change it"),
     "backends.*.command": ConfigKey("next_turn", "argv prefix, found on the daemon's PATH; the kind `acp` has no default"),
-    "backends.*.mode": ConfigKey("next_turn", "\"one-shot\": a process for each turn (`codex` becomes `codex-exec`); \"live\": one process for many turns (docs/live-sessions.md; kinds claude, demo and the API kinds, an error for others); \"auto\": live for the API kinds, else one-shot. The mode of `session/new` takes precedence"),
+    "backends.*.mode": ConfigKey("next_turn", "\"one-shot\": a process for each turn (`codex` becomes `codex-exec`); \"live\": one process for many turns (docs/how-to/live-sessions.md; kinds claude, demo and the API kinds, an error for others); \"auto\": live for the API kinds, else one-shot. The mode of `session/new` takes precedence"),
     "backends.*.permission_mode": ConfigKey("next_turn", "permission mode of sessions that name none, in the CLI's own words; empty: the CLI's own default"),
     "backends.*.model": ConfigKey("next_turn", "model of sessions that name none; empty: the CLI's own default"),
     "backends.*.base_url": ConfigKey("next_turn", "address of the API (API kinds only); empty: the vendor's own"),
@@ -92,7 +92,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.pass_env": ConfigKey("next_turn", "names (or PREFIX_*) of the daemon's variables to pass on purpose"),
     "backends.*.request_env": ConfigKey("next_turn", "names of variables that a client's request may set"),
     "backends.*.env": ConfigKey("next_turn", "variables set on purpose, after the scrub: { ANTHROPIC_API_KEY = \"...\" }"),
-    "backends.*.env_files": ConfigKey("next_turn", "as env, with values from elsewhere: { NAME = \"~/file\" } (0600) or { NAME = \"credential:...\" } (docs/systemd.md)"),
+    "backends.*.env_files": ConfigKey("next_turn", "as env, with values from elsewhere: { NAME = \"~/file\" } (0600) or { NAME = \"credential:...\" } (docs/how-to/systemd.md)"),
     "backends.*.setting_sources": ConfigKey("next_turn", "sources of the CLI's settings; a repository's own settings, hooks and MCP servers apply only if \"project\" is named too"),
     "backends.*.orphans": ConfigKey("next_turn", "handling of processes that outlive the CLI: \"grace\" (background work that the CLI announced may finish within its budget, the rest is killed), \"kill\" or \"keep\""),
     "backends.*.timeouts.startup": ConfigKey("next_turn", "time to the first frame"),
@@ -128,7 +128,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.limits.evidence_windows": ConfigKey("next_turn", "number of new windows in a row for a silent tool whose processes work"),
     "backends.*.limits.retries": ConfigKey("next_turn", "limit of announced retries of the CLI; a further one ends the turn with its error. 0: the CLI decides"),
     "backends.*.limits.retry_wait_s": ConfigKey("next_turn", "longest announced wait; a longer one ends the turn at once. 0: the CLI decides"),
-    "tracing.enabled": ConfigKey("at_once", "true: send a span of each turn and of each of its tools (docs/tracing.md); needs the extra `otel`"),
+    "tracing.enabled": ConfigKey("at_once", "true: send a span of each turn and of each of its tools (docs/reference/observe.md); needs the extra `otel`"),
     "tracing.endpoint": ConfigKey("at_once", "address of the collector, OTLP over HTTP; `/v1/traces` is appended"),
     "tracing.headers": ConfigKey("at_once", "headers of each request, for instance an authorization; never shown"),
     "tracing.service_name": ConfigKey("at_once", "`service.name` of the spans"),
@@ -144,13 +144,13 @@ KEYS: dict[str, ConfigKey] = {
     "notify[].headers": ConfigKey("at_once", "headers of each request, for instance an authorization; never shown"),
     "notify[].secret": ConfigKey("at_once", "key of the signature (Standard Webhooks): `whsec_` and 24 to 64 bytes in base64"),
     "notify[].secret_env": ConfigKey("at_once", "variable of the daemon with that key"),
-    "notify[].secret_file": ConfigKey("at_once", "file (0600) with that key, or \"credential:NAME\" (docs/systemd.md)"),
+    "notify[].secret_file": ConfigKey("at_once", "file (0600) with that key, or \"credential:NAME\" (docs/how-to/systemd.md)"),
     "notify[].labels": ConfigKey("at_once", "labels that a session must have, for instance { team = \"web\" }; empty: every session"),
     "notify[].backends": ConfigKey("at_once", "backends whose sessions are told; empty: all"),
     "notify[].timeout_s": ConfigKey("at_once", "time for one request, or for the program; then it is ended with all that it has started"),
     "notify[].retries": ConfigKey("at_once", "further tries after a failure, after 1, 2, 4 ... 300 s; then the message is given up, logged and counted"),
     "notify[].max_age_s": ConfigKey("at_once", "age of an event after which its message is given up without a further try"),
-    "prices.*.input": ConfigKey("at_once", "US dollars for a million tokens of input that is not cached (docs/budgets.md)"),
+    "prices.*.input": ConfigKey("at_once", "US dollars for a million tokens of input that is not cached (docs/reference/budgets.md)"),
     "prices.*.output": ConfigKey("at_once", "US dollars for a million tokens of output"),
     "prices.*.cache_read": ConfigKey("at_once", "US dollars for a million tokens read from the cache; not set: as `input`"),
     "prices.*.cache_write": ConfigKey("at_once", "US dollars for a million tokens written to the cache; not set: as `input`"),
@@ -265,13 +265,13 @@ _TABLES = {
     "backends": "The backends by name; claude, codex, demo, gemini and qwen are there without a table.",
     "backends.*": "One backend: a CLI, how it is started, and when its turns are ended.",
     "backends.*.timeouts": "Seconds; 0: never. A session may override each.",
-    "backends.*.approvals": "What becomes of a CLI's questions (docs/approvals.md).",
+    "backends.*.approvals": "What becomes of a CLI's questions (docs/how-to/approvals.md).",
     "backends.*.live": "When the process of a live session is let go between two turns; 0: never for that reason.",
     "backends.*.limits": "Bytes, and counts; 0: none.",
     "notify[]": "One receiver of messages: a command, or an address (docs/how-to/notify.md).",
-    "prices": "What tokens cost, by patterns of model names: before the built-in list (docs/budgets.md).",
+    "prices": "What tokens cost, by patterns of model names: before the built-in list (docs/reference/budgets.md).",
     "prices.*": "One pattern: US dollars for a million tokens.",
-    "tracing": "Spans of turns and tools for a collector (docs/tracing.md); needs the extra `otel`.",
+    "tracing": "Spans of turns and tools for a collector (docs/reference/observe.md); needs the extra `otel`.",
 }
 
 

@@ -93,7 +93,7 @@ class _Table(BaseModel):
 
 
 class TimeoutsConfig(_Table):
-    """Seconds; 0 = never. docs/configuration.md lists the signs of life in each phase."""
+    """Seconds; 0 = never. docs/reference/configuration.md lists the signs of life in each phase."""
 
     startup: Seconds = 60
     model_idle: Seconds = 180

@@ -2,7 +2,7 @@
 
 All counters begin at zero with the daemon. Labels have few values: an unknown value counts as `other`, and no session,
 turn, path or model is a label. Names follow the rules of Prometheus: the prefix `clisup_`, base units (seconds, bytes),
-`_total` for counters. Tests compare docs/metrics.md with the table. `exposition.py` reads the gauges from the daemon's
+`_total` for counters. Tests compare docs/reference/observe.md with the table. `exposition.py` reads the gauges from the daemon's
 state, and makes the text.
 """
 

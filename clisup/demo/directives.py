@@ -1,4 +1,4 @@
-"""THE table of directives, which parsing, `--help` and docs/demo-backend.md use, and the player of a script."""
+"""THE table of directives, which parsing, `--help` and docs/backends/demo.md use, and the player of a script."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def help_text() -> str:
 
 
 def markdown_table() -> str:
-    """Return the table for docs/demo-backend.md."""
+    """Return the table for docs/backends/demo.md."""
     rows = ["| directive | effect |", "|---|---|"]
     for name, directive in DIRECTIVES.items():
         usage = f"@{name} {directive.usage}".rstrip().replace("|", "\\|")

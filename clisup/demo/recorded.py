@@ -1,4 +1,4 @@
-"""Player of recordings of any CLI: their bytes, pauses, waits for stdin, and exit. docs/recordings.md has the format.
+"""Player of recordings of any CLI: their bytes, pauses, waits for stdin, and exit. docs/how-to/recordings.md has the format.
 
 python -m clisup.demo --play FILE [SPEED] [flags of the recorded CLI]
 """

@@ -218,7 +218,7 @@ def _credential(key: str, name: str, credentials: Mapping[str, str]) -> str:
     if name not in credentials:
         raise ConfigurationError(
             f"cannot use {key}, because systemd has passed no credential {name!r}",
-            hint=f"LoadCredential={name}:/path/of/it in the service's unit, then restart it; docs/systemd.md",
+            hint=f"LoadCredential={name}:/path/of/it in the service's unit, then restart it; docs/how-to/systemd.md",
         )
     return credentials[name]
 

@@ -101,7 +101,7 @@ class Left(NamedTuple):
 
 _LEAST_USD, _LEAST_S = 1e-6, 0.001
 """Limits of a session when nothing is left: a limit of 0 would mean no limit."""
-_logger = logging.getLogger("clisup.llm.budget")  # the program's own log, unlike docs/logs.md
+_logger = logging.getLogger("clisup.llm.budget")  # the program's own log, unlike docs/reference/observe.md
 
 
 class Budget:

@@ -110,7 +110,7 @@ class ChatOptions:
     cwd: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     session: Mapping[str, Any] = field(default_factory=dict)
-    """Further params of `session/new`, see docs/protocol.md: `permission_mode`, `timeouts`, `mode` ..."""
+    """Further params of `session/new`, see docs/reference/protocol.md: `permission_mode`, `timeouts`, `mode` ..."""
     sampling: Sampling | None = None
     cli_tools: Literal["none", "default"] | None = None
 

@@ -1,6 +1,6 @@
 """Failures of models as exceptions: one class for each failure that a program may want to tell apart.
 
-Each is an `LLMError` with a stable `kind` of docs/errors.md. Its source is a refusal of the daemon (`ClisupError`) or the
+Each is an `LLMError` with a stable `kind` of docs/reference/errors.md. Its source is a refusal of the daemon (`ClisupError`) or the
 error of a failed turn.
 """
 
@@ -22,7 +22,7 @@ class LLMError(Exception):
     """
 
     kinds: tuple[str, ...] = ()
-    """Kinds of refusals (clisup.errors.KINDS) and of turns' errors (docs/errors.md). The first is the default `kind`."""
+    """Kinds of refusals (clisup.errors.KINDS) and of turns' errors (docs/reference/errors.md). The first is the default `kind`."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def resolve(
     The daemon is not asked yet. `socket` is the daemon's socket, if not the usual one. `cwd` is the CLI's directory; the default
     is the program's own. `keep=True` keeps sessions for `clisup logs`; the end of a chat deletes others.
     While the account is limited, `when_limited="wait"` waits, however long; "refuse" raises `RateLimited`.
-    `session` are further params of `session/new` (docs/protocol.md): `permission_mode`, `timeouts`, `mode` ...
+    `session` are further params of `session/new` (docs/reference/protocol.md): `permission_mode`, `timeouts`, `mode` ...
 
     Names of `register` come first. A name of several models, or of a model of another kind, returns a `Model` that opens chats
     of those. Raises `UsageError` for a malformed name.

@@ -134,7 +134,7 @@ def _root(facts: BackendFacts) -> Verdict:
     if not facts.refused_as_root:
         return ok("root, and this CLI has no restriction for root")
     refused = [word for word in facts.refused_as_root if word in facts.args]
-    fix = "run the daemon as an ordinary user (docs/doctor.md names the exception)"
+    fix = "run the daemon as an ordinary user (docs/reference/terminal.md names the exception)"
     if refused:
         return fail(f"args asks for {_list(refused)}, which this CLI refuses as root", fix)
     return warn(f"root: this CLI will refuse {_list(facts.refused_as_root)}", fix)
@@ -144,7 +144,7 @@ def _lists(facts: BackendFacts) -> Verdict:
     versions = [version for stamp in facts.stamps if (version := stamp.version_of(facts.lists))]
     said = "checked with " + "; ".join(dict.fromkeys(f"{stamp.source}, {stamp.date}" for stamp in facts.stamps))
     if not facts.stamps:
-        fix = "add a line such as `# checked: claude 2.1.329, 2026-11-20` to each list (docs/environment.md)"
+        fix = "add a line such as `# checked: claude 2.1.329, 2026-11-20` to each list (docs/reference/environment.md)"
         return warn("the lists have no record of their last check", fix)
     newest = max(map(version_key, versions), default=None)
     newer = facts.version is not None and newest is not None and version_key(facts.version) > newest

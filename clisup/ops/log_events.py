@@ -1,6 +1,6 @@
 """Log events of the daemon, and the cleaning of their records. Pure.
 
-Tests compare docs/logs.md and the calls with this table. A line is a state change, never a token. `info` is for
+Tests compare docs/reference/observe.md and the calls with this table. A line is a state change, never a token. `info` is for
 operators; `debug` is for developers of clisup; `warning` will need attention; `error` means that something is broken.
 
 The text of an exception may hold anything: a prompt that did not parse, a model's output, a value. So the log shows its

@@ -200,7 +200,7 @@ def _valid_id(value: Any) -> bool:
 
 
 def _refuse(id_: Any, kind: str, message: str) -> FrameRefusal:
-    return FrameRefusal(encode_error(id_, UsageError(message, kind=kind, hint="see docs/protocol.md")))
+    return FrameRefusal(encode_error(id_, UsageError(message, kind=kind, hint="see docs/reference/protocol.md")))
 
 
 def _strict_json(line: bytes) -> Any:

@@ -32,7 +32,7 @@ METHODS: dict[str, Method] = {
     "rpc.discover": Method(p.Empty, None, "observe", "Return this protocol as an OpenRPC document: every method with its params, result and errors.", large=True),
     "daemon/status": Method(p.Empty, StatusResult, "observe", "Return everything that `clisup status` shows.", large=True),
     "daemon/log": Method(p.LogParams, r.LogResult, "observe", "Return the last lines of the daemon's own log: names, numbers and reasons, no text of a CLI or a client.", large=True),
-    "daemon/metrics": Method(p.MetricsParams, r.MetricsResult, "observe", "Return the daemon's metrics in Prometheus' text format or OpenMetrics: docs/metrics.md.", large=True),
+    "daemon/metrics": Method(p.MetricsParams, r.MetricsResult, "observe", "Return the daemon's metrics in Prometheus' text format or OpenMetrics: docs/reference/observe.md.", large=True),
     "daemon/shutdown": Method(p.ShutdownParams, r.Done, "admin", "Stop the daemon: drain (wait for the turns), detach (turns go on without the daemon) or kill."),
     "daemon/reload": Method(p.ReloadParams, r.ReloadResult, "admin", "Reload the configuration file. The daemon applies all of it, or nothing and returns the error."),
     "daemon/restart": Method(p.Empty, r.RestartResult, "admin", "Restart in place with the installed code and the current configuration; turns go on."),

@@ -263,7 +263,7 @@ def document(methods: dict[str, Method], protocol_version: int) -> bytes:
         "info": {
             "title": "clisup",
             "version": clisup.__version__,
-            "description": "JSON-RPC 2.0, one object a line, over a Unix socket. docs/protocol.md is the page to read.",
+            "description": "JSON-RPC 2.0, one object a line, over a Unix socket. docs/reference/protocol.md is the page to read.",
             "license": {"name": "Apache-2.0"},
             "x-protocol-version": protocol_version,
         },

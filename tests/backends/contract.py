@@ -22,7 +22,7 @@ ESSENCE: Mapping[str, Sequence[str]] = {
 }
 """What each script gives with every backend. `text?`: some models of the scripts say a word before the tool.
 
-The documented difference (docs/backends.md): a backend without `thinking` gives none.
+The documented difference (docs/backends/README.md): a backend without `thinking` gives none.
 """
 Event = Mapping[str, Any]
 

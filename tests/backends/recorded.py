@@ -1,7 +1,7 @@
 """Recordings of real CLIs, and what our decoders make of them.
 
 A recording is `tests/recordings/<kind>/<cli version>/<name>.jsonl`, the CLI's stdout as it came, and beside it `<name>.meta.json`,
-which docs/recordings.md describes; the package reads both.
+which docs/how-to/recordings.md describes; the package reads both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables for docs/backends.md and docs/errors.md, from the declarations of the adapters. Pure; a test compares the pages."""
+"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters. Pure; a test compares the pages."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 PAGES: Mapping[str, Mapping[str, object]] = {
-    "docs/backends.md": {"events": event_table, "abilities": ability_table},
-    "docs/errors.md": {"errors": error_tables},
+    "docs/backends/README.md": {"events": event_table, "abilities": ability_table},
+    "docs/reference/errors.md": {"errors": error_tables},
 }
 """Pattern of a table in a page: between `<!-- table NAME -->` and `<!-- end -->`."""

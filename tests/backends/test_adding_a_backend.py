@@ -1,4 +1,4 @@
-"""docs/adding-a-backend.md: its example is an adapter that works, and what it shows of files and stories is there."""
+"""docs/how-to/add-a-backend.md: its example is an adapter that works, and what it shows of files and stories is there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.usage import NO_USAGE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "adding-a-backend.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "add-a-backend.md").read_text()
 
 
 def block(language: str, mark: str) -> str:
@@ -31,7 +31,7 @@ def block(language: str, mark: str) -> str:
 def kestrel(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The page's package, as if it were installed."""
     module = ModuleType("clisup_kestrel")
-    exec(compile(block("python", "KestrelAdapter"), "docs/adding-a-backend.md", "exec"), module.__dict__)
+    exec(compile(block("python", "KestrelAdapter"), "docs/how-to/add-a-backend.md", "exec"), module.__dict__)
     monkeypatch.setitem(__import__("sys").modules, "clisup_kestrel", module)
     entries = tomllib.loads(block("toml", "entry-points"))["project"]["entry-points"][registry.GROUP]
     found = [EntryPoint(name, value, registry.GROUP) for name, value in entries.items()]

@@ -17,7 +17,7 @@ Better = Literal["less", "more"]
 
 
 class Target(NamedTuple):
-    """What was asked for (docs/performance.md), of the figure's ratio or of its value itself."""
+    """What was asked for (docs/proofs/performance.md), of the figure's ratio or of its value itself."""
 
     of: Literal["ratio", "value"]
     better: Better

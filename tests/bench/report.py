@@ -1,4 +1,4 @@
-"""The figures of a run as a table for people, as JSON for programs, and as the tables of docs/performance.md."""
+"""The figures of a run as a table for people, as JSON for programs, and as the tables of docs/proofs/performance.md."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m tests.bench.run [NAMES...] [--short] [--json FILE] [--record]
 
 Without names all parts. The figures are printed and written to `.bench/results.json`. `--record` also writes them to
-tests/bench/recorded.json and docs/performance.md. `--short` (a minute) measures a few ratios that a noisy machine does not
+tests/bench/recorded.json and docs/proofs/performance.md. `--short` (a minute) measures a few ratios that a noisy machine does not
 move much, and exits with 1 if one is three times worse than recorded. Exit 2: a part could not be measured.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["RECORDED", "recorded"]
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED, PAGE, RESULTS = (
     Path(__file__).parent / "recorded.json",
-    ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "proofs" / "performance.md",
     ROOT / ".bench" / "results.json",
 )
 SDK, SDK_VERSION = ROOT / ".bench" / "sdk", "0.2.186"
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
         "--json", type=Path, default=RESULTS, help="where the figures go (default: .bench/results.json)"
     )
     parser.add_argument(
-        "--record", action="store_true", help="keep them: tests/bench/recorded.json, docs/performance.md"
+        "--record", action="store_true", help="keep them: tests/bench/recorded.json, docs/proofs/performance.md"
     )
     parser.add_argument("--no-sdk", action="store_true", help="leave claude-agent-sdk out, which pip would install")
     parser.add_argument("--scratch", type=Path, default=None, help="a directory for what is written (default: TMPDIR)")

@@ -331,7 +331,7 @@ def test_run_without_a_terminal_says_how_to_answer(clisup: Run, daemon: FakeDaem
     assert ran.code == 77
     assert f"clisup approvals allow|deny {SESSION}/1:0" in ran.err
     assert "approval: deny Bash, by rule backend 1" in ran.err
-    assert "docs/approvals.md" in ran.err
+    assert "docs/how-to/approvals.md" in ran.err
 
 
 def test_status_shows_how_many_wait(clisup: Run, daemon: FakeDaemon) -> None:

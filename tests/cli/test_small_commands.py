@@ -459,7 +459,7 @@ def test_set_changes_nothing_where_one_of_its_options_is_wrong(
 ) -> None:
     ran = clisup("set", "3f2a", "--model", "x", "--permission-mode", "plan", "--budget-usd", "1", *wrong)
     assert (ran.code, daemon.requests) == (2, [])
-    assert "see docs/protocol.md" not in ran.err
+    assert "see docs/reference/protocol.md" not in ran.err
 
 
 def test_run_refuses_a_budget_that_is_no_number_by_the_options_name(clisup: Run, daemon: FakeDaemon) -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/clients.md, as they stand there, against a real daemon; and what deleting does to a durable place."""
+"""The examples of docs/start/clients.md, as they stand there, against a real daemon; and what deleting does to a durable place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import clisup
 from clisup.client.sync import Client
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "clients.md").read_text()
+PAGE = (ROOT / "docs" / "start" / "clients.md").read_text()
 EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FIRST = [code for code in EXAMPLES if "as it is made" in code]
 ENDLESS = [code for code in EXAMPLES if 'name="example' in code]
@@ -34,7 +34,7 @@ def test_both_clients_have_their_examples() -> None:
 
 
 TOO_LONG_TO_SHOW = {"approvals_webhook.py"}
-ELSEWHERE = {"session_budget.py": "budgets.md"}  # pages beside the how-tos that lead to one
+ELSEWHERE = {"session_budget.py": "reference/budgets.md"}  # pages beside the how-tos that lead to one
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_page_shows_a_whole_program_as_it_is_or_leads_to_it(program: str) -> N
     pages = [PAGE, *(path.read_text() for path in (ROOT / "docs" / "how-to").glob("*.md"))]
     shown = sum(f"\n{(ROOT / 'docs' / 'examples' / program).read_text()}```\n" in page for page in pages)
     if program in ELSEWHERE:
-        assert f"(examples/{program})" in (ROOT / "docs" / ELSEWHERE[program]).read_text()
+        assert f"(../examples/{program})" in (ROOT / "docs" / ELSEWHERE[program]).read_text()
         return
     led_to = any(f"(../examples/{program})" in page for page in pages)
     assert (shown, led_to) == (0, True) if program in TOO_LONG_TO_SHOW else shown == 1

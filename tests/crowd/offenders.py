@@ -1,7 +1,7 @@
 """Many greedy or broken clients in one process of its own: `python -m tests.crowd.offenders KIND SOCKET COUNT SESSION`.
 
 They go on until stdin ends, and then print what came of it as JSON. Batches are encoded once and sockets are waited for by
-epoll: what a flood costs should be the daemon's work, not this one's. The process is nice (see docs/crowd.md).
+epoll: what a flood costs should be the daemon's work, not this one's. The process is nice (see docs/proofs/README.md).
 """
 
 from __future__ import annotations

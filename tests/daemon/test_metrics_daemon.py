@@ -253,7 +253,7 @@ def test_every_notice_and_every_end_of_a_process_that_the_daemon_knows_has_a_lab
     code = "".join(path.read_text() for path in (ROOT / "clisup").rglob("*.py") if "demo" not in path.parts)
     codes = set(re.findall(r"Notice\(\s*code=\"(\w+)\"", code))
     assert len(codes) > 10 and codes <= set(NOTICES)
-    page = (ROOT / "docs" / "events.md").read_text()
+    page = (ROOT / "docs" / "reference" / "events.md").read_text()
     (told,) = re.findall(r"^\| `ended_by` \| string \| (.+?) \|$", page, re.MULTILINE)
     named = re.findall(r"`(\w+)[:<>\w]*`", told) + re.findall(
         r"^\| `(\w+)` \| ", page.split("Why a live process was let go")[-1].split("##")[0], re.MULTILINE

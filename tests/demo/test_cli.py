@@ -35,7 +35,7 @@ def test_help_teaches_every_directive(demo: Demo) -> None:
 
 
 def test_the_docs_hold_the_table_of_the_code() -> None:
-    assert markdown_table() in (ROOT / "docs" / "demo-backend.md").read_text()
+    assert markdown_table() in (ROOT / "docs" / "backends" / "demo.md").read_text()
 
 
 def test_it_takes_the_flags_of_a_supervisor(demo: Demo) -> None:

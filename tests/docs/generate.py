@@ -1,10 +1,10 @@
 """Writes what pages show of the code's own tables: `python -m tests.docs.generate` after the code has changed.
 
-- docs/protocol.md and docs/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
+- docs/reference/protocol.md and docs/reference/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
   means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
-- docs/configuration.md: the rows of all tables, from the table of keys and the model.
+- docs/reference/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/how-to: the whole program at the end of a page is the file of docs/examples.
-- docs/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
+- docs/explanation/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
   the transition table of `clisup/model/lifecycle.py`.
 """
 
@@ -25,7 +25,7 @@ from tests.test_architecture import MODULES, NAMES, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = "(what does it mean?)"
-PROGRAMS = {"docs/how-to/fleet.md": "fleet.py", "docs/how-to/ci.md": "ci_job.sh"}
+PROGRAMS = {"docs/how-to/batch.md": "fleet.py", "docs/how-to/ci.md": "ci_job.sh"}
 BEGIN, END = "<!-- made by python -m tests.docs.generate -->\n", "<!-- end of what is made -->\n"
 ROOMS_BEGIN = "<!-- rooms, made by python -m tests.docs.generate -->\n"
 ROOMS_END = "<!-- end of the rooms -->\n"
@@ -40,11 +40,11 @@ def made(page: str) -> str:
     text = (ROOT / page).read_text()
     if page in PROGRAMS:
         return _with_program(text, PROGRAMS[page])
-    if page == "docs/architecture.md":
+    if page == "docs/explanation/architecture.md":
         return between_marks(between_marks(text, state_diagram()), room_diagram(), ROOMS_BEGIN, ROOMS_END)
-    if page == "docs/configuration.md":
+    if page == "docs/reference/configuration.md":
         return _configuration(text)
-    if page == "docs/protocol.md":
+    if page == "docs/reference/protocol.md":
         text = _error_table(text)
     return re.sub(
         r"^(?P<mark>###?) `(?P<name>[^`]+)`\n(?P<body>.*?)(?=^#{1,3} |\Z)",
@@ -85,7 +85,7 @@ def _section(page: str, mark: str, name: str, body: str) -> str:
 
 def _candidates(page: str, mark: str, name: str) -> list[tuple[str, dict[str, str]]]:
     """What the tables of this section may be of: the name of the first column, and the fields."""
-    if page == "docs/events.md":
+    if page == "docs/reference/events.md":
         classes = reference.EVENT_CLASSES if mark == "##" else reference.SHARED
         return [("field", reference.fields_of(classes[name]))] if name in classes else []
     method = METHODS.get(name)
@@ -180,7 +180,7 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = ("docs/protocol.md", "docs/events.md", "docs/architecture.md", "docs/configuration.md", *PROGRAMS)
+GENERATED = ("docs/reference/protocol.md", "docs/reference/events.md", "docs/explanation/architecture.md", "docs/reference/configuration.md", *PROGRAMS)
 
 
 def main() -> int:

@@ -40,8 +40,8 @@ def test_a_row_that_is_new_waits_for_its_explanation(monkeypatch: pytest.MonkeyP
 
     fields = {"time": "string", "zone": "string"}
     monkeypatch.setattr(generate, "_candidates", lambda page, mark, name: [("field", fields)] if name == "ping" else [])
-    assert f"| `zone` | string | {UNEXPLAINED} |" in made("docs/protocol.md")
-    assert "| `time` | string | the daemon's wall clock, RFC 3339 |" in made("docs/protocol.md")
+    assert f"| `zone` | string | {UNEXPLAINED} |" in made("docs/reference/protocol.md")
+    assert "| `time` | string | the daemon's wall clock, RFC 3339 |" in made("docs/reference/protocol.md")
 
 
 def test_what_is_not_between_the_marks_stays() -> None:

@@ -1,4 +1,4 @@
-"""docs/adding-a-backend.md, done: its package beside clisup, an agent behind it, and the page's own commands."""
+"""docs/how-to/add-a-backend.md, done: its package beside clisup, an agent behind it, and the page's own commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.docs.blocks import ROOT, blocks, commands, is_console
 from tests.docs.scene import Scene
 
-PAGE = ROOT / "docs" / "adding-a-backend.md"
+PAGE = ROOT / "docs" / "how-to" / "add-a-backend.md"
 AGENT = ROOT / "tests" / "daemon" / "acp_agent.py"
 
 

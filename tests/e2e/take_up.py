@@ -3,7 +3,7 @@
     make take-up CLI=claude                    # the newest version in the registry
     make take-up CLI=codex VERSION=0.170.0
 
-The order of work, and what to do with the output, is in docs/new-cli-version.md. The command changes the pin in `tests/e2e/clis`,
+The order of work, and what to do with the output, is in docs/how-to/new-cli-version.md. The command changes the pin in `tests/e2e/clis`,
 the recordings, their stories and the known fields, so `git diff` shows the whole of it and `git checkout .` undoes it.
 """
 

@@ -1,4 +1,4 @@
-"""The table of metrics keeps to Prometheus' naming conventions, and docs/metrics.md says the same as the table."""
+"""The table of metrics keeps to Prometheus' naming conventions, and docs/reference/observe.md says the same as the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from clisup.daemon.metrics import METRICS, SINCE, UNITS, Metric, unit_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "observe.md").read_text()
 FORBIDDEN = {"session", "session_id", "turn", "turn_id", "model", "path", "pid", "uid", "client", "account", "tool"}
 ODD_UNITS = ("_ms", "_milliseconds", "_kb", "_mb", "_percent", "_minutes", "_hours", "_dollars")
 IDS = [metric.name for metric in METRICS]

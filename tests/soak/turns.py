@@ -14,7 +14,7 @@ from wire import Wire
 
 __all__ = ["SESSION_TURNS", "Worker"]
 
-SESSION_TURNS = 100  # then the session is closed: what the daemon remembers of it stays (docs/soak.md)
+SESSION_TURNS = 100  # then the session is closed: what the daemon remembers of it stays (docs/proofs/README.md)
 TEXT = "a short answer"
 SCRIPTS: dict[str, tuple[str, str]] = {
     # kind -> what the demo CLI does, the turn's outcome

@@ -32,7 +32,7 @@ COUNT_EVERY_S = 0.5
 """Seconds between two counts of running turns."""
 
 _PAUSE_S = 0.05
-_ACTIVATED = "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/systemd.md)"
+_ACTIVATED = "stopped; the next client starts it again. To keep it down, stop its socket unit (docs/how-to/systemd.md)"
 _MODES = {
     "drain": (
         "it may end first, and clisup stop --mode kill ends it now",
@@ -192,7 +192,7 @@ def _running(client: Client) -> int | None:
 def metrics(openmetrics: bool, as_json: bool) -> int:
     """Print the daemon's metrics in Prometheus' text format.
 
-    Use the output with node_exporter's textfile collector, or read it; docs/metrics.md explains each metric.
+    Use the output with node_exporter's textfile collector, or read it; docs/reference/observe.md explains each metric.
 
     \b
     Example:

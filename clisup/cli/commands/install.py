@@ -50,7 +50,7 @@ def install(
     """Make the daemon a service of systemd: write its units and enable them.
 
     With --now, also start them. A second call does nothing, or updates the units. systemd then holds the socket, restarts a
-    daemon that fails or hangs, and starts it with your login or at boot. See docs/systemd.md.
+    daemon that fails or hangs, and starts it with your login or at boot. See docs/how-to/systemd.md.
 
     With --user the daemon gets the PATH of this shell, so that it finds the CLIs where the shell does. Repeat the command
     after a CLI has moved.

@@ -53,7 +53,7 @@ def logs(
     If no daemon is running, stored events come from its files, and the exit code is 3; -f needs a daemon.
 
     With --name the daemon keeps the place: a later run of this command resumes where this one ended. No event is left out;
-    if this command is killed, its last lines may come again. docs/clients.md says how to forget a name.
+    if this command is killed, its last lines may come again. docs/start/clients.md says how to forget a name.
 
     \b
     Example:

@@ -44,7 +44,7 @@ def record(
 
     A recording has three files: FILE.jsonl, the CLI's stdout; FILE.meta.json, the command and the times; FILE.events.jsonl,
     the events. Known secrets, values that look like a key, the home directory, the user and the host are replaced.
-    docs/recordings.md says which secrets cannot be found: read a recording before you share it. No daemon is needed.
+    docs/how-to/recordings.md says which secrets cannot be found: read a recording before you share it. No daemon is needed.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from clisup.errors import UsageError, WorldError
 
 __all__ = ["add_setting", "keep_key", "write_text"]
 
-_HEAD = "# Configuration of clisup, see docs/configuration.md. Begun by `clisup setup`.\n"
+_HEAD = "# Configuration of clisup, see docs/reference/configuration.md. Begun by `clisup setup`.\n"
 
 
 def add_setting(path: str, addition: Addition) -> str | None:

@@ -241,7 +241,7 @@ class Connection:
                 raise UsageError(
                     f"unknown method {request.method[:64]!r}",
                     kind="method_not_found",
-                    hint="see docs/protocol.md",
+                    hint="see docs/reference/protocol.md",
                 )
             if self.below and method.role != "bridge":
                 raise UsageError(
@@ -340,7 +340,7 @@ def _checked(model: type[Params], request: Request) -> Params:
         where, reason = wrong_field(error)
         raise UsageError(
             f"{request.method}: invalid {where or 'params'!r}: {reason}",
-            hint="see docs/protocol.md",
+            hint="see docs/reference/protocol.md",
             param=where or "params",
         ) from None
 

@@ -2,7 +2,7 @@
 
 One collector reads the counters of `metrics.py` and, for the gauges, the state of the daemon.
 
-The daemon has no HTTP server: clients ask through its socket, docs/metrics.md says how Prometheus gets the text.
+The daemon has no HTTP server: clients ask through its socket, docs/reference/observe.md says how Prometheus gets the text.
 """
 
 from __future__ import annotations

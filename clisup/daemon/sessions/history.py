@@ -42,7 +42,7 @@ def check_history_of(params: SessionNewParams, backend: Backend, *, max_image_by
         raise UsageError(
             f"backend {backend.name!r} takes no images in a history ({backend.adapter.kind} has no such feature)",
             kind="unsupported",
-            hint="leave them out, or use another backend: docs/backends.md says which take images",
+            hint="leave them out, or use another backend: docs/backends/README.md says which take images",
             param="history",
         )
     if (size := max((image.size for image in images), default=0)) > max_image_bytes:

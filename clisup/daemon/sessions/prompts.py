@@ -132,7 +132,7 @@ class PromptQueue:
             raise UsageError(
                 f"backend {backend.name} takes no images in its prompts ({backend.adapter.kind} has no such feature)",
                 kind="unsupported",
-                hint="send only text, or use another backend: docs/backends.md says which take images",
+                hint="send only text, or use another backend: docs/backends/README.md says which take images",
                 param="prompt",
             )
         if len(images) > limits.max_images:

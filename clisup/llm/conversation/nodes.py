@@ -129,7 +129,7 @@ class Step(FrozenModel):
 class Turn(_Node):
     """Prompt with its answer. A `summary` replaces the steps, and the prompt stays.
 
-    `usage` and `cost` are the known parts. `error` and `error_kind` (docs/errors.md) explain a turn that did not complete.
+    `usage` and `cost` are the known parts. `error` and `error_kind` (docs/reference/errors.md) explain a turn that did not complete.
     `cache` marks the end of a part that stays the same (`to_wire_messages("anthropic")` sets a marker there).
     """
 

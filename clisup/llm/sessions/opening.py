@@ -120,7 +120,7 @@ async def _capabilities(client: AsyncClient, backend: str) -> JsonObject | None:
     return next((info.capabilities for info in await client.backends() if info.name == backend), None)
 
 
-# -- messages on the wire (docs/protocol.md) --------------------------------------------------------------------------
+# -- messages on the wire (docs/reference/protocol.md) --------------------------------------------------------------------------
 
 
 def prompt_to_wire(prompt: Message, *, results: bool = False) -> str | list[JsonObject]:
