@@ -194,7 +194,7 @@ DIRECTIVES: dict[str, Directive] = {
         fields(one_of(*API_FAILURES)), _error),
     "crash": Directive("Errors", "", "Send half a frame and a stack trace, and exit with code 1.", fields(), _crash),
     "play": Directive("Recordings", "FILE [SPEED]",
-        "Play a [recording](recordings.md) instead of a turn, SPEED times as fast (1). 0 is without pauses.",
+        "Play a [recording](../how-to/recordings.md) instead of a turn, SPEED times as fast (1). 0 is without pauses.",
         fields(str, seconds, defaults=(1.0,)), _nothing),
     "env": Directive("Facts", "NAME...", "Say whether each variable is set, and never its value.", read_words, _env),
     "count": Directive("Facts", "", "Say the number of this turn in its session.", fields(),
