@@ -3,8 +3,11 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RELEASE := .venv-release/.ready
+RELEASE_BIN := .venv-release/bin
+LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures site packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,6 +17,11 @@ $(READY): requirements/dev.txt pyproject.toml
 	@echo "installing the development environment into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(RELEASE): requirements/release.txt
+	@$(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
 	@touch $@
 
 demo: $(READY)  ## the main job on the embedded demo backend, in about 10 s, in a scratch directory
@@ -85,9 +93,34 @@ record: e2e-install  ## record the real CLI's output anew, as golden files
 take-up: $(READY)  ## install a new version of a real CLI, record it, print what is new (CLI=claude VERSION=2.1.331)
 	$(BIN)/python -m tests.e2e.take_up $(CLI) $(VERSION)
 
+site: $(RELEASE) packaging/site/node_modules  ## the documentation as a site in .site; warnings are errors, links are checked
+	env NO_MKDOCS_2_WARNING=1 $(RELEASE_BIN)/mkdocs build
+	@echo "open .site/index.html"
+
+packaging/site/node_modules: packaging/site/package-lock.json
+	cd packaging/site && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules
+
+packages: $(READY) $(RELEASE)  ## wheel, sdist and Debian package in dist/, each installed and tried
+	packaging/build.sh
+	packaging/try.sh
+	packaging/deb.sh
+	packaging/try_deb.sh
+
+pythons: $(READY)  ## the wheel under Python 3.11 to 3.14, with the tests of the pure rules (TESTS="tests/llm" for others)
+	packaging/build.sh
+	packaging/pythons.sh
+
+image: $(READY)  ## the OCI image, where podman, docker or buildah works
+	packaging/build.sh
+	packaging/image.sh
+
+release: packages image site  ## all packages with SBOM, hashes and the CHANGELOG's section, in dist/; nothing is uploaded
+	packaging/release.sh
+
 lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
-	$(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url \
-	  --no-emit-find-links --no-header --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(LOCK) --allow-unsafe --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	$(LOCK) --output-file requirements/runtime.txt pyproject.toml
+	$(LOCK) --allow-unsafe --output-file requirements/release.txt requirements/release.in
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .cache .e2e .demo .fuzz .bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-release .site packaging/site/node_modules .cache .e2e .demo .fuzz .bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

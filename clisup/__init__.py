@@ -1,3 +1,3 @@
 """clisup: a supervisor daemon for CLI model backends."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
