@@ -312,7 +312,7 @@ def test_tables_go_between_the_marks_and_nowhere_else() -> None:
 def test_the_page_has_exactly_the_tables_of_what_was_recorded() -> None:
     page = run.PAGE.read_text()
     assert page.count(report.BEGIN) == page.count(report.END) == 1
-    assert report.splice(page, run.recorded()) == page, "run `make bench RECORD=1`"
+    assert report.splice(page, run.recorded()) == page, "run `make docs`"
 
 
 def test_a_name_that_is_no_part_is_refused_and_says_which_there_are() -> None:
