@@ -8,13 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "docs" / "proofs" / "faults.md"
 MARK = re.compile(r"mark\.fault\((\d+)\)")
-NUMBER = re.compile(r"(?:^|; |\. |, )(\d{1,2})\. ", re.MULTILINE)
 
 
 def listed() -> set[int]:
-    """The numbers of the catalogue: a line may hold several ("22. ...; 23. ...")."""
+    """The numbers of the catalogue, each at the beginning of a line."""
     promises = CATALOGUE.read_text().split("## Not proved yet")[0]
-    return {int(number) for number in re.findall(r"(?:^|(?<=; )|(?<= ))(\d{1,2})\. (?=\S)", promises, re.MULTILINE)}
+    return {int(number) for number in re.findall(r"^(\d+)\. (?=\S)", promises, re.MULTILINE)}
 
 
 def said_open() -> set[int]:

@@ -34,7 +34,11 @@ def status_line(*, state: str, sessions: int, running: int, waiting: int = 0, st
 
 
 class VitalTasks:
-    """Tasks that must not end while the daemon runs. The watchdog pings stop when one has ended."""
+    """Tasks that must not end while the daemon runs. The watchdog pings stop when one has ended.
+
+    The pings do not depend on the disk: a daemon that is killed because the disk is full can only fail again. They do not
+    come through the socket, which would fail first under a flood of clients.
+    """
 
     def __init__(self) -> None:
         self._ended: list[str] = []

@@ -7,7 +7,7 @@ The kernel names a peer (SO_PEERCRED, unix(7)). Two signs show that a keeper sta
 a keeper. Second, its hard limit RLIMIT_RTTIME is below this process's own. A keeper lowers that limit slightly for its
 CLI, and every descendant inherits the limit. Only a process with CAP_SYS_RESOURCE can raise it again. The parents
 identify root's tools. The limit identifies tools that have lost their keeper or that /proc does not show
-(docs/decisions/0056).
+(docs/decisions/0010).
 """
 
 from __future__ import annotations

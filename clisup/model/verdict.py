@@ -210,7 +210,7 @@ def _outcome(
         return "failed", TurnError(kind="spawn_failed", message=str(why))
     cause = ending or ({"reason": record.reason} if record.reason not in ("exit", "unknown") else None)
     if cause is not None:
-        return _by_cause(cause)
+        return _by_cause(cause)  # not the exit: after an early SIGINT claude exits with 0 and without a result
     if terminal is not None:
         outcome: TurnOutcome = "interrupted" if terminal.interrupted else "failed"
         error = terminal.error or TurnError(kind="protocol", message="the CLI reported an error without naming it")

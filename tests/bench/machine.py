@@ -37,12 +37,12 @@ def machine() -> dict[str, Any]:
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """One line of Markdown."""
+    """A paragraph of Markdown."""
     packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
     return (
-        f"{facts['date']}, {facts['cores']} cores ({facts['processor']}), {facts['memory_gib']} GiB, kernel {facts['kernel']}, "
-        f"Python {facts['python']}, {packages}, clisup {facts['clisup']}; load {facts['load_before']} before and "
-        f"{facts['load_after']} after, {facts['seconds']} s in all. {_stolen(facts.get('stolen'))}"
+        f"{facts['date']}, {facts['cores']} cores ({facts['processor']}), {facts['memory_gib']} GiB, kernel {facts['kernel']},\n"
+        f"Python {facts['python']}, {packages}, clisup {facts['clisup']};\n"
+        f"load {facts['load_before']} before and {facts['load_after']} after, {facts['seconds']} s.\n{_stolen(facts.get('stolen'))}"
     ).rstrip()
 
 
@@ -50,6 +50,6 @@ def _stolen(facts: dict[str, Any] | None) -> str:
     if facts is None:
         return ""
     return (
-        f"Of the processors the hypervisor took {facts['median'] * 100:.1f} % in the median of the rounds that count, "
-        f"{facts['most'] * 100:.1f} % at most; {facts['aside']} rounds were put aside."
+        f"Stolen time: {facts['median'] * 100:.1f} % in the median of the rounds, {facts['most'] * 100:.1f} % at most; "
+        f"{facts['aside']} rounds were repeated."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ __all__ = ["PARTS", "as_text", "document", "merged", "regressions", "splice", "w
 PARTS = ("throughput", "latency", "memory", "start", "recovery", "growth")
 BEGIN, END = "<!-- made by `make bench RECORD=1`: begin -->", "<!-- made by `make bench RECORD=1`: end -->"
 HEAD = ("figure", "value", "reference", "ratio", "spread", "must (moonshot)", "reached", "stolen")
+PAGE_HEAD = ("figure", "value", "reference", "ratio", "must (moonshot)", "reached")
+GRID_HEAD = ("sessions", "clients", "lines/s", "deliveries/s", "daemon CPU per event", "keepers' CPU per line")
+_CELL = re.compile(r"(\d+) sessions? x (\d+) clients?: (.+)")
 NOTHING = "Nothing is recorded yet: `make bench RECORD=1`.\n"
 
 
@@ -70,11 +74,39 @@ def splice(page: str, recorded: dict[str, Any] | None) -> str:
 def _tables(recorded: dict[str, Any]) -> str:
     parts = [sentence(recorded["machine"]) + "\n"]
     for part in PARTS:
-        rows = [_cells(row) for row in recorded["figures"].values() if row["part"] == part]
+        rows = [row for row in recorded["figures"].values() if row["part"] == part]
         if rows:
-            lines = [HEAD, tuple("---" for _ in HEAD), *rows]
-            parts.append(f"### {part.capitalize()}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
+            parts.append(f"### {part.capitalize()}\n\n{_table(PAGE_HEAD, _page_rows(rows))}")
+            if grid := _grid_rows(rows):
+                parts.append(_table(GRID_HEAD, grid))
     return "\n".join(parts)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _page_rows(rows: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The figures with a reference or a target, without notes and spreads: recorded.json has all of it."""
+    found = []
+    for row in rows:
+        if row["value"] is None or row["reference"] or row["target"]:
+            shown = row if row["value"] is None else {**row, "note": ""}
+            name, value, reference, ratio, _, target, verdict, _ = _cells(shown)
+            found.append((name, value, reference, ratio, target, verdict))
+    return found
+
+
+def _grid_rows(rows: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The figures of so many sessions and clients, a line for each pair."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if (found := _CELL.fullmatch(row["name"])) and row["value"] is not None:
+            unit = " us" if row["unit"] == "us" else ""
+            cells.setdefault((found[1], found[2]), {})[found[3]] = _number(row["value"]) + unit
+    names = ("lines", "deliveries", *GRID_HEAD[4:])
+    return [(*pair, *(values.get(name, "") for name in names)) for pair, values in cells.items()]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """Writes what pages show of the code's own tables: `python -m tests.docs.generate` after the code has changed.
 
-- docs/reference/protocol.md and docs/reference/events.md: the rows of the tables (name and type) are made from the models, in their order; what a field
-  means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
+- docs/reference/protocol.md and docs/reference/events.md: the rows of the tables (name and type) are made from the models,
+  in their order; what a field means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
 - docs/reference/configuration.md: the rows of all tables, from the table of keys and the model.
 - docs/how-to: the whole program at the end of a page is the file of docs/examples.
 - docs/explanation/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
   the transition table of `clisup/model/lifecycle.py`.
+- docs/proofs/performance.md: the tables of tests/bench/recorded.json.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from clisup.model.lifecycle import TRANSITIONS, SessionState
 from clisup.wire.methods import METHODS
 from clisup.wire.results import SessionDetail, SessionSummary
 from tests import test_docs as reference
+from tests.bench.report import splice
+from tests.bench.run import recorded
 from tests.test_architecture import MODULES, NAMES, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,8 @@ def made(page: str) -> str:
         return _with_program(text, PROGRAMS[page])
     if page == "docs/explanation/architecture.md":
         return between_marks(between_marks(text, state_diagram()), room_diagram(), ROOMS_BEGIN, ROOMS_END)
+    if page == "docs/proofs/performance.md":
+        return splice(text, recorded())
     if page == "docs/reference/configuration.md":
         return _configuration(text)
     if page == "docs/reference/protocol.md":
@@ -180,7 +185,10 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = ("docs/reference/protocol.md", "docs/reference/events.md", "docs/explanation/architecture.md", "docs/reference/configuration.md", *PROGRAMS)
+GENERATED = (
+    "docs/reference/protocol.md", "docs/reference/events.md", "docs/explanation/architecture.md",
+    "docs/reference/configuration.md", "docs/proofs/performance.md", *PROGRAMS,
+)  # fmt: skip
 
 
 def main() -> int:

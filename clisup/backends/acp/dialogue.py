@@ -211,6 +211,7 @@ class AcpDecoder(Decoder):
         where = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
         if self._session is None:
             return self._ask("session/new", where, AcpDecoder._opened)
+        # Resume comes first: a load replays the whole session through the spool, at each turn.
         if isinstance(get_dict(can, "sessionCapabilities").get("resume"), dict):
             return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
         if can.get("loadSession") is True:

@@ -6,6 +6,9 @@ cancels the request by `control_cancel_request`. A refusal needs `message`, else
 
 A prompt of a live process has a uuid. `command_lifecycle` reports its progress. `init` and `result` of a turn name the prompts of
 that turn. `session_state_changed` reports `idle` when only background work is left.
+
+Only `command_lifecycle` is reliable. Between `queued` and `started` an interrupt succeeds without effect, and the answer
+`cancelled: false` of `cancel_async_message` may precede a cancellation. `cancelled` also ends a failed or interrupted prompt.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def open_thread(request: LaunchRequest) -> str:
     }
     given = {name: value for name, value in params.items() if value is not None}
     if not request.resume:
+        # codex makes no item of a call that it refuses. Raw items show such calls (calls.py); thread/resume has none.
         return _line(id=THREAD, method="thread/start", params={**given, "experimentalRawEvents": True})
     return _line(
         id=THREAD,

@@ -40,6 +40,8 @@ __all__ = ["PERMISSION_MODES", "GeminiAdapter"]
 # Every gemini of a home takes this lock at its start. A killed one may leave it, and the next one waits 12 s.
 _STALE_LOCKS = (StaleLock("gemini", ("GEMINI_CLI_HOME", "HOME"), ".gemini/projects.json.lock"),)
 PERMISSION_MODES = ("auto_edit", "default", "plan", "yolo")
+# gemini's clean-up deletes files by the first 8 letters or digits of an id, also those of living sessions. Ids that begin with
+# another character are safe.
 _ID_PREFIX = "_"
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _INDEX = re.compile(r"\d+|latest")  # these mean another session than one of that name
@@ -78,7 +80,7 @@ class GeminiAdapter(Adapter):
         mcp=False,
         permission_modes=PERMISSION_MODES,
         native_id_prefix=_ID_PREFIX,
-        ids_once=True,
+        ids_once=True,  # a session whose first request failed can be neither resumed nor created again
         tokens=_TOKENS,
         events=_EVENTS,
     )
@@ -105,6 +107,8 @@ class GeminiAdapter(Adapter):
             )
         stdin, altered = _stdin_of(request)
         trust, trust_flags = _trust_variables(request.setting_sources)
+        # Variables and flags, not a system settings file: gemini ignores such a file unless root owns it, and the variable that
+        # names it switches off the machine's own policy.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}  # the launcher itself is then the worker
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)

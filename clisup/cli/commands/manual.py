@@ -1,4 +1,7 @@
-"""`clisup man`: manual pages made from the tree of commands, with the texts of `--help` as roff."""
+"""`clisup man`: manual pages made from the tree of commands, with the texts of `--help` as roff.
+
+click-man is not used: it joins the lines of an example, and prints today's date, so no page would match the commands.
+"""
 
 from __future__ import annotations
 

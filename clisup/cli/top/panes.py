@@ -57,7 +57,10 @@ class HeadPane(Static):
 
 
 class SessionsPane(ScrollView, can_focus=True):
-    """Table of the sessions. It draws only the rows on the screen, and the chosen row is always one of them."""
+    """Table of the sessions. It draws only the rows on the screen, and the chosen row is always one of them.
+
+    Textual's DataTable updates single cells, but the idle time changes in every row each second.
+    """
 
     DEFAULT_CSS = """
     SessionsPane { height: 1fr; min-height: 4; padding: 0 1; overflow-x: hidden; background: $background;

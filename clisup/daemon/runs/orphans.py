@@ -2,7 +2,7 @@
 
 A keeper is the subreaper of the CLI's tree. After the kill of a keeper, the kernel gives the children to the next subreaper,
 the daemon. So the daemon finds an orphan even if the orphan left its cgroup and cleared its environment. Keepers outlive a
-daemon: after the daemon's death orphans go to init. There only cgroup and environment identify orphans (docs/decisions/0058).
+daemon: after the daemon's death orphans go to init. There only cgroup and environment identify orphans (docs/decisions/0010).
 """
 
 from __future__ import annotations

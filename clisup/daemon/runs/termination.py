@@ -77,6 +77,7 @@ class Termination:
             if number is not None or later:
                 ending["asked"] = reason
             self._cancel_approvals(ending)
+            # The reason is journaled before the CLI gets a request or signal, so that the next daemon knows it after a kill.
             # A live process that obeys the request ends its turn, and stays.
             what = "turn" if self._live and "asked" in ending else "run"
             self._note(f"the {what} is being ended: {reason}", ending)

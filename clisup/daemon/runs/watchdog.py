@@ -151,6 +151,7 @@ class WatchdogTask:
         seen = await self._at_work(verdict) if verdict.phase in _PROBED else None
         if self._keeper.ending or self._dog.last_life != life:
             return  # the run was ended, or continued, during the probe
+        # A tool in an endless loop always shows work, so the number of new windows in a row is limited.
         if self._grew and self._windows > 0 and verdict.phase in _PROBED:
             self._windows -= 1
             self._dog.alive(clock.monotonic())

@@ -87,6 +87,8 @@ class Launcher:
         run_dir = context.dir.run(number)
         cgroup = context.services.cgroups.make(context.id, number)
         if cgroup is not None:
+            # The watchdog checks both limits as well, each second, because a cgroup may lack the controllers. rlimits do
+            # not help: RLIMIT_AS breaks node and bun, and RLIMIT_NPROC counts all processes of the user.
             limits = self._backend.config.limits
             cgroups.limit(cgroup, memory=limits.memory, pids=limits.pids)
         intent: Intent = {
