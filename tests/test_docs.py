@@ -233,7 +233,9 @@ def test_the_example_of_a_configuration_is_one() -> None:
 
 
 def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
-    table = (DOCS / "explanation/architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    table = (
+        (DOCS / "explanation/architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    )
     named = {
         row.split("|")[1].strip().strip("`/"): sorted(re.findall(r"`(\w+)`", row.split("|")[2]))
         for row in table.splitlines()

@@ -102,7 +102,10 @@ def show(
     shown = show_configuration(_flags(config, socket, state_dir))
     chosen = [value for value in shown.values if not prefixes or any(_below(value.key, prefix) for prefix in prefixes)]
     if prefixes and not chosen:
-        raise usage(f"cannot show {' '.join(prefixes)}, because there is no such key", hint="see docs/reference/configuration.md")
+        raise usage(
+            f"cannot show {' '.join(prefixes)}, because there is no such key",
+            hint="see docs/reference/configuration.md",
+        )
     running = _running(shown)
     if as_json:
         print(json.dumps(_as_json(shown, chosen, running), ensure_ascii=False))

@@ -91,4 +91,6 @@ class _ListParser:
     def error(self, number: int, why: str) -> ConfigurationError:
         """Return the error for a line of this list."""
         message = f"cannot use the scrub list {self.origin}, because of line {number}: {why}"
-        return ConfigurationError(message, hint="correct that line (docs/reference/environment.md says how)", line=number)
+        return ConfigurationError(
+            message, hint="correct that line (docs/reference/environment.md says how)", line=number
+        )
