@@ -1,4 +1,4 @@
-"""Files of one session, by name: the layout that docs/how-to/operations.md shows. Directories are 0700, files 0600."""
+"""Files of one session, by name. Directories are 0700, files 0600."""
 
 from __future__ import annotations
 
