@@ -162,7 +162,7 @@ def _nothing(player: Player, step: ScriptStep) -> None:
 
 DIRECTIVES: dict[str, Directive] = {
     "echo": Directive("Text", "TEXT", "Stream `You said: TEXT`.", read_text, _echo),
-    "text": Directive("Text", "TEXT", "Stream TEXT, also a directive (`@text @name`).", read_text,
+    "text": Directive("Text", "TEXT", "Stream TEXT, even if it looks like a directive.", read_text,
         lambda player, step: player.turn.text(step.args[0])),
     "stream": Directive("Text", "N [BYTES] [DELAY_S]",
         "Stream N numbered deltas (`chunk 000017`) of BYTES bytes (13), DELAY_S seconds apart (0).",

@@ -1,4 +1,7 @@
-"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters. Pure; a test compares the pages."""
+"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters.
+
+Pure; a test compares the pages.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,6 @@ def ability_table() -> str:
     rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
     rows.append(["interrupt by", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
-    rows.append(["`sampling`", *(_named(can.sampling) for can in capabilities.values())])
     rows.append(["`system_prompt_mode`", *(_named(can.system_prompt_modes) for can in capabilities.values())])
     rows.append(["permission modes", *(_modes(can) for can in capabilities.values())])
     rows.append(
@@ -118,10 +120,17 @@ def _yes(there: bool) -> str:
 
 
 def _shared_and_table(head: list[str], rows: list[list[str]]) -> str:
-    """Name the rows with a yes for every backend in a sentence, and put the other rows into a table."""
+    """Name the rows with a yes for every backend in a sentence, and put the other rows into a table.
+
+    Backends with equal columns share one column.
+    """
     shared = [name for name, *cells in rows if set(cells) == {"yes"}]
     sentence = "\n".join(textwrap.wrap(f"All backends: {', '.join(shared)}.", 100, break_on_hyphens=False))
-    return f"{sentence}\n\n{_markdown(head, [row for row in rows if row[0] not in shared])}"
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for name, *cells in zip(head, *(row for row in rows if row[0] not in shared), strict=True):
+        columns.setdefault(tuple(cells), []).append(name)
+    table = [[", ".join(names), *cells] for cells, names in columns.items()]
+    return f"{sentence}\n\n{_markdown([column[0] for column in table], [*map(list, zip(*(c[1:] for c in table), strict=True))])}"
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:
