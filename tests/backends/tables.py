@@ -1,7 +1,11 @@
-"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters. Pure."""
+"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters.
+
+Pure; a test compares the pages.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
@@ -27,24 +31,24 @@ _DAEMON_ONLY = frozenset(
     }
 )
 _FLAGS = {
-    "deltas": "text while it is made",
-    "thinking": "the model's thinking",
-    "resume": "a session of more than one turn",
-    "live": "live sessions: one process for many turns",
-    "chosen_id": "the caller chooses the native session id",
+    "deltas": "text as deltas",
+    "thinking": "thinking",
+    "resume": "sessions of many turns",
+    "live": "live sessions",
+    "live_by_default": "live by default",
+    "chosen_id": "native session id of your choice",
     "fork": "fork and rewind",
-    "history": "a session that begins with a history of the caller's",
-    "structured": "an answer by a JSON Schema",
-    "images": "images in a prompt",
-    "system_prompt": "system prompt",
-    "mcp": "MCP servers of the session",
-    "tools": "tools that the session's client runs",
-    "usage": "usage of the turn",
-    "cost": "cost of the turn",
+    "history": "`history`",
+    "structured": "`output_schema`",
+    "images": "images",
+    "system_prompt": "`system_prompt`",
+    "mcp": "`mcp_config`",
+    "tools": "`tools` of a session",
+    "caller_tools": "`tools` of a prompt",
+    "cli_tools": "`cli_tools`",
     "approvals": "approvals",
-    "live_by_default": "sessions are live where nobody says a mode",
-    "caller_tools": "tools that the caller of a prompt runs itself",
-    "cli_tools": "the CLI's own tools can be switched off",
+    "usage": "usage",
+    "cost": "cost",
 }
 _TOKENS = (
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
@@ -64,32 +68,25 @@ def _adapters() -> dict[str, Adapter]:
 
 
 def event_table() -> str:
-    """Return the table of events by backend: one row for each event type that a CLI can give."""
+    """Return the events of all backends, and the table of the others: one row for each event type that a CLI can give."""
     adapters = _adapters()
     given = [name for name in EVENT_TYPES if name not in _DAEMON_ONLY]
     rows = [[f"`{name}`", *(_yes(name in a.capabilities.events) for a in adapters.values())] for name in given]
-    return _markdown(["event", *adapters], rows)
+    return _shared_and_table(["event", *adapters], rows)
 
 
 def ability_table() -> str:
-    """Return the table of features by backend, with the counts of `usage`."""
+    """Return the features of all backends, and the table of the others, with the counts of `usage`."""
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
     rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
-    rows.append(
-        [
-            "versions with live sessions",
-            *(f"`{can.live_versions}`" if can.live else "-" for can in capabilities.values()),
-        ]
-    )
-    rows.append(["a graceful interrupt is first a", *(can.interrupt for can in capabilities.values())])
+    rows.append(["interrupt by", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
-    rows.append(["`sampling`", *(_named(can.sampling) for can in capabilities.values())])
-    rows.append(["a system prompt is", *(_named(can.system_prompt_modes) for can in capabilities.values())])
+    rows.append(["`system_prompt_mode`", *(_named(can.system_prompt_modes) for can in capabilities.values())])
     rows.append(["permission modes", *(_modes(can) for can in capabilities.values())])
     rows.append(
         ["versions", *(f"`{a.default_versions}`" if a.default_versions else "any" for a in _adapters().values())]
     )
-    return _markdown(["", *capabilities], rows)
+    return _shared_and_table(["", *capabilities], rows)
 
 
 def error_tables() -> str:
@@ -120,6 +117,20 @@ def _named(names: Iterable[str]) -> str:
 
 def _yes(there: bool) -> str:
     return "yes" if there else "-"
+
+
+def _shared_and_table(head: list[str], rows: list[list[str]]) -> str:
+    """Name the rows with a yes for every backend in a sentence, and put the other rows into a table.
+
+    Backends with equal columns share one column.
+    """
+    shared = [name for name, *cells in rows if set(cells) == {"yes"}]
+    sentence = "\n".join(textwrap.wrap(f"All backends: {', '.join(shared)}.", 100, break_on_hyphens=False))
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for name, *cells in zip(head, *(row for row in rows if row[0] not in shared), strict=True):
+        columns.setdefault(tuple(cells), []).append(name)
+    table = [[", ".join(names), *cells] for cells, names in columns.items()]
+    return f"{sentence}\n\n{_markdown([column[0] for column in table], [*map(list, zip(*(c[1:] for c in table), strict=True))])}"
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:

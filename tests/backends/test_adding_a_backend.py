@@ -58,7 +58,7 @@ def test_what_the_page_shows_is_there() -> None:
         '    "acp": "clisup.backends.acp.adapter:AcpAdapter",\n'
         in (ROOT / "clisup" / "backends" / "registry.py").read_text()
     )
-    (rows,) = re.findall(r"\| file \| lines of thought \|\n(.*?)\n\n", PAGE, re.DOTALL)
+    (rows,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", PAGE, re.DOTALL)
     named = set(re.findall(r"`([a-z]+\.py)`", rows))
     assert named == {path.name for path in (ROOT / "clisup" / "backends" / "acp").glob("*.py")} - {"__init__.py"}
     recordings = len(list((ROOT / "tests" / "recordings" / "acp" / "qwen-0.24.4").glob("*.jsonl")))

@@ -1,4 +1,4 @@
-"""The same script through the daemon with every real CLI: the same story, up to the differences that docs/backends/README.md names."""
+"""The same script through the daemon with every real CLI: the same story, up to the differences that docs/backends names."""
 
 from __future__ import annotations
 

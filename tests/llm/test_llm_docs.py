@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES, EXAMPLES = ROOT / "docs" / "llm", ROOT / "docs" / "examples"
 SHOWN = [
     block
-    for name in ("README.md", "models.md", "testing.md", "caller-tools.md")
+    for name in ("README.md", "models.md", "testing.md")
     for block in blocks(PAGES / name)
     if block.language == "python" and not block.text.startswith('"""')  # those are whole programs of docs/examples
 ]
@@ -45,9 +45,7 @@ SAYS = {
         "You said: Say hello.\nYou said: And again, as it is made.\nturn 2\n",
         "City 0\n",
         "You said: Say hello.\n",
-        "3\n",
     ],
-    "caller-tools.md": ["That is all.\n"],
     "testing.md": ["", "You said: Say hello.\nYou said: Say hello.\n"],
 }
 
@@ -111,7 +109,7 @@ def test_the_tests_of_the_example_pass(run: Run) -> None:
 
 def test_every_example_of_the_layer_is_tested_and_a_page_leads_to_it() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    pages = "".join(path.read_text() for path in PAGES.glob("*.md"))
+    pages = "".join(path.read_text() for path in [*PAGES.glob("*.md"), ROOT / "docs" / "reference" / "budgets.md"])
     for path in EXAMPLES.glob("llm_*.py"):
         assert f'"{path.name}"' in tests, f"{path.name} is not run"
         assert f"(../examples/{path.name})" in pages, f"no page leads to {path.name}"

@@ -1,4 +1,4 @@
-"""The examples of signatures, budgets and workflows, whole, against a real daemon with the demo backend."""
+"""The examples of tools, signatures, budgets and workflows, whole, against a real daemon with the demo backend."""
 
 from __future__ import annotations
 
@@ -68,38 +68,48 @@ def test_a_workflow_ends_and_is_not_asked_twice(
 
 # what stands around a page's program, and what it says with the demo backend in the place of the others
 BEFORE_AND_AFTER: dict[str, list[tuple[str, str, str]]] = {
-    "tool-decorator.md": [
+    "llm/tools.md": [
+        ("", "", "3\n"),
         (
-            "rates = lambda day: {'EUR': 2.0}",
-            "import trio; print(trio.run(exchange.run, {'amount': '3', 'to': 'EUR'}).content)",
+            "rates = {'EUR': 2.0}",
+            "import trio; print(trio.run(exchange.run, {'amount': '3'}).content)",
             '{"EUR":6.0}\n',
         ),
-        ("", "", "ToolOutput(content='8', is_error=False)\n"),
+        (
+            "from clisup.llm import tool\n@tool\ndef add(a: int, b: int) -> int:\n    'Add.'\n    return a + b",
+            "",
+            "It is five.\n",
+        ),
+        ("", "", "That is all.\n"),
     ],
-    "signatures.md": [
+    "llm/signatures.md": [
         ("", "", "bug 1\n"),
         (
             "",
             "import trio; from clisup.llm import *; desk = Desk(); desk.model = resolve('demo')\nprint(trio.run(lambda: desk('x')))",
             "demo\n",
         ),
-        ("", "import trio; trio.run(test_a_wrong_answer_is_put_right)", ""),
     ],
-    "budgets.md": [
+    "reference/budgets.md": [
+        (
+            "import clisup.client.sync; client = clisup.client.sync.Client.connect()",
+            "session.close(); client.close()",
+            "",
+        ),
         ("import trio; texts = ['@cost 0.5']", "trio.run(main)", "*$0.5000, * tokens, 1 iteration, * s\n"),
         (
-            "import trio",
-            "from clisup.llm import resolve\nprint(trio.run(ask, resolve('demo'), 'Hi').text, budget.spent.answers)",
+            "import trio; from clisup.llm import Budget, resolve; budget = Budget(usd=2)",
+            "print(trio.run(ask, resolve('demo'), 'Hi').text, budget.spent.answers)",
             "You said: Hi 1\n",
         ),
     ],
-    "workflows.md": [("", "", "max_rounds demo $*")],
+    "llm/workflows.md": [("", "", "max_rounds demo $*")],
 }
 SHOWN = [
     (block, *around)
     for page, all_around in BEFORE_AND_AFTER.items()
     for block, around in zip(
-        [block for block in blocks(ROOT / "docs" / "llm" / page) if block.language == "python"], all_around, strict=True
+        [block for block in blocks(ROOT / "docs" / page) if block.language == "python"], all_around, strict=True
     )
 ]
 
@@ -109,7 +119,9 @@ def test_what_a_page_shows_works(
     serve: Callable[..., Harness], tmp_path: Path, block: Block, before: str, after: str, says: str
 ) -> None:
     env = {**ENVIRONMENT, "PYTHONPATH": str(ROOT), "CLISUP_SOCKET": serve().socket}
-    program = re.sub(r'"claude/\w+"', '"demo"', f"{before}\n{block.text}\n{after}")
+    program = re.sub(r'"claude(/\w+)?"', '"demo"', f"{before}\n{block.text}\n{after}").replace(
+        "/srv/app", str(tmp_path)
+    )
     command = [sys.executable, "-W", "error", "-c", program]
     ran = subprocess.run(
         command, env=env, cwd=tmp_path, text=True, capture_output=True, timeout=PATIENCE_S * 2, check=False

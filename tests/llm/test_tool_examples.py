@@ -1,4 +1,4 @@
-"""docs/examples/llm_tools.py and the program of docs/llm/tools.md against a real daemon with the demo backend."""
+"""docs/examples/llm_tools.py against a real daemon with the demo backend."""
 
 from __future__ import annotations
 
@@ -39,16 +39,3 @@ def test_the_program_runs_its_tools_for_the_model(run: Run) -> None:
         ]
     )  # fmt: skip
     assert "there are only 12 nuts" in said[-1]
-
-
-def test_the_program_of_the_page_works(run: Run, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "llm" / "tools.md").read_text()
-    program = page.split("```python\n")[1].split("```")[0]
-    for shown, ours in (
-        ('"claude", "/srv/app"', f'"demo", {str(tmp_path)!r}'),
-        ('"What is 2 + 3? Use the tool."', repr('@mcp add {"a": 2, "b": 3}\nIt is five.')),
-    ):
-        assert shown in program
-        program = program.replace(shown, ours)
-    done = run("-c", program)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "It is five.\n", "")
