@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "EXIT_CODES",
     "KINDS",
     "TURN_KINDS",
     "ClisupError",
@@ -39,6 +40,23 @@ EXIT_CONFIGURATION = 78
 EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # a shell reports SIGPIPE with this code
+
+EXIT_CODES = {
+    EXIT_OK: "success; of a turn: it completed",
+    EXIT_TURN_FAILED: "a turn failed, or the command did not do what it was asked for",
+    EXIT_USAGE: "wrong options, arguments or state",
+    EXIT_NOT_RUNNING: "no daemon runs",
+    EXIT_NO_SESSION: "no session matches",
+    EXIT_UNAVAILABLE: "the CLI or a service is missing, unsupported or not logged in; the disk fails",
+    EXIT_UNWRITABLE: "stdout cannot be written, for example on a full disk; a turn goes on",
+    EXIT_BUSY: "busy or limited: try again later",
+    EXIT_DENIED: "a tool was denied, or the daemon refused this user",
+    EXIT_CONFIGURATION: "the configuration is wrong, or the system is not supported",
+    EXIT_TIMED_OUT: "the turn timed out, or the wait did",
+    EXIT_INTERRUPTED: "the turn was interrupted, or the command by Ctrl-C",
+    EXIT_BROKEN_PIPE: "the reader of stdout has left; a turn goes on",
+}
+"""Exit codes of all commands, with their meanings."""
 
 INTERNAL_CODE = -32603
 """Wire code of kinds that never travel over the wire: a command or the daemon's start ends with them."""

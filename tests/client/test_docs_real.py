@@ -33,7 +33,7 @@ def test_both_clients_have_their_examples() -> None:
         assert ["clisup.client.sync" in code for code in codes] == [True, False]
 
 
-TOO_LONG_TO_SHOW = {"approvals_webhook.py"}
+TOO_LONG_TO_SHOW = {"approvals_webhook.py", "ci_job.sh", "fleet.py"}
 ELSEWHERE = {"session_budget.py": "reference/budgets.md"}  # pages beside the how-tos that lead to one
 
 

@@ -3,7 +3,8 @@
 - docs/reference/protocol.md and docs/reference/events.md: the rows of the tables (name and type) are made from the models,
   in their order; what a field means stays as it was written by hand. A new row says `UNEXPLAINED`, which the tests refuse.
 - docs/reference/configuration.md: the rows of all tables, from the table of keys and the model.
-- docs/how-to: the whole program at the end of a page is the file of docs/examples.
+- docs/reference/commands.md: the commands by group with their first sentences, from the tree of commands; the exit codes, from
+  `clisup/errors.py`.
 - docs/explanation/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
   the transition table of `clisup/model/lifecycle.py`.
 - docs/proofs/performance.md: the tables of tests/bench/recorded.json.
@@ -13,11 +14,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from pydantic import BaseModel
 
-from clisup.errors import KINDS
+from clisup.cli.options import HelpGroup
+from clisup.cli.root import GROUPS, root
+from clisup.errors import EXIT_CODES, KINDS
 from clisup.model.lifecycle import TRANSITIONS, SessionState
 from clisup.wire.methods import METHODS
 from clisup.wire.results import SessionDetail, SessionSummary
@@ -28,10 +33,14 @@ from tests.test_architecture import MODULES, NAMES, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = "(what does it mean?)"
-PROGRAMS = {"docs/how-to/batch.md": "fleet.py", "docs/how-to/ci.md": "ci_job.sh"}
 BEGIN, END = "<!-- made by python -m tests.docs.generate -->\n", "<!-- end of what is made -->\n"
 ROOMS_BEGIN = "<!-- rooms, made by python -m tests.docs.generate -->\n"
 ROOMS_END = "<!-- end of the rooms -->\n"
+EXIT_CODES_BEGIN = "<!-- exit codes, made by python -m tests.docs.generate -->\n"
+EXIT_CODES_END = "<!-- end of the exit codes -->\n"
+_WHOLE = 1000
+"""Characters of a command's first sentence: more than any has."""
+
 _TABLE = re.compile(
     r"(?P<head>^\| (?:param|field) \| type \| meaning \|\n\|[-| ]+\|\n)(?P<rows>(?:^\|.*\n)+)",
     re.MULTILINE,
@@ -41,8 +50,8 @@ _TABLE = re.compile(
 def made(page: str) -> str:
     """The page's text with all that is generated made anew."""
     text = (ROOT / page).read_text()
-    if page in PROGRAMS:
-        return _with_program(text, PROGRAMS[page])
+    if page == "docs/reference/commands.md":
+        return between_marks(between_marks(text, command_table()), exit_code_table(), EXIT_CODES_BEGIN, EXIT_CODES_END)
     if page == "docs/explanation/architecture.md":
         return between_marks(between_marks(text, state_diagram()), room_diagram(), ROOMS_BEGIN, ROOMS_END)
     if page == "docs/proofs/performance.md":
@@ -59,18 +68,6 @@ def made(page: str) -> str:
         text,
         flags=re.MULTILINE | re.DOTALL,
     )
-
-
-def _with_program(text: str, name: str) -> str:
-    """The page with the program of docs/examples in its last block."""
-    head, fence, rest = text.rpartition("```\n")
-    before, opening, _ = head.rpartition("```")
-    return before + opening + _language(head) + (ROOT / "docs" / "examples" / name).read_text() + fence + rest
-
-
-def _language(head: str) -> str:
-    """The language after the last opening fence, with its line end."""
-    return head.rpartition("```")[2].partition("\n")[0] + "\n"
 
 
 def _section(page: str, mark: str, name: str, body: str) -> str:
@@ -150,6 +147,44 @@ def between_marks(text: str, block: str, begin: str = BEGIN, end: str = END) -> 
     return head + begin + block + end + rest.partition(end)[2]
 
 
+def command_table() -> str:
+    """Return the table of all commands: by group, in the order of `clisup --help`."""
+    rows = ["| command | purpose |\n", "|---|---|\n"]
+    with click.Context(root, info_name="clisup") as context:
+        for title, names in GROUPS.items():
+            rows.append(f"| **{title}** | |\n")
+            for name in names:
+                command = root.get_command(context, name)
+                assert command is not None
+                rows += _command_rows(command, context)
+    return "".join(rows)
+
+
+def _command_rows(command: click.Command, parent: click.Context) -> Iterator[str]:
+    """Yield the row of a command and the rows of its own commands. A group that only prints its help has no row."""
+    context = click.Context(command, info_name=command.name, parent=parent)
+    if not isinstance(command, HelpGroup):
+        left_out = {command.options_metavar, getattr(command, "subcommand_metavar", None)}
+        words = [
+            context.command_path,
+            *(piece for piece in command.collect_usage_pieces(context) if piece not in left_out),
+        ]
+        purpose = command.get_short_help_str(_WHOLE).removesuffix(".")
+        name = " ".join(words).removeprefix("clisup ").replace("|", "\\|")
+        yield f"| `{name}` | {purpose} |\n"
+    for inner in getattr(command, "commands", {}).values():
+        yield from _command_rows(inner, context)
+
+
+def exit_code_table() -> str:
+    """Return the table of the exit codes with their meanings, and the kinds of errors that end with each."""
+    rows = ["| code | meaning | kinds of errors |\n", "|---|---|---|\n"]
+    for code, meaning in EXIT_CODES.items():
+        kinds = ", ".join(f"`{kind}`" for kind, about in KINDS.items() if about.exit_code == code)
+        rows.append(f"| {code} | {meaning} | {kinds} |\n")
+    return "".join(rows)
+
+
 def room_diagram() -> str:
     """Return a Mermaid picture of the rooms of the package: an arrow for each import that no longer path implies."""
     graph = rooms()
@@ -185,10 +220,17 @@ def state_diagram() -> str:
     return "\n".join(lines)
 
 
-GENERATED = (
-    "docs/reference/protocol.md", "docs/reference/events.md", "docs/explanation/architecture.md",
-    "docs/reference/configuration.md", "docs/proofs/performance.md", *PROGRAMS,
-)  # fmt: skip
+GENERATED = tuple(
+    f"docs/{page}.md"
+    for page in (
+        "reference/protocol",
+        "reference/events",
+        "reference/configuration",
+        "reference/commands",
+        "explanation/architecture",
+        "proofs/performance",
+    )
+)
 
 
 def main() -> int:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from clisup.cli.root import GROUPS
 from clisup.model.lifecycle import TRANSITIONS, SessionState
-from tests.docs.generate import GENERATED, ROOT, UNEXPLAINED, between_marks, made, room_diagram, rooms, state_diagram
+from tests.docs.generate import (
+    GENERATED,
+    ROOT,
+    UNEXPLAINED,
+    between_marks,
+    command_table,
+    made,
+    room_diagram,
+    rooms,
+    state_diagram,
+)
 from tests.test_architecture import reachable
 
 
@@ -42,6 +53,19 @@ def test_a_row_that_is_new_waits_for_its_explanation(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(generate, "_candidates", lambda page, mark, name: [("field", fields)] if name == "ping" else [])
     assert f"| `zone` | string | {UNEXPLAINED} |" in made("docs/reference/protocol.md")
     assert "| `time` | string | the daemon's wall clock, RFC 3339 |" in made("docs/reference/protocol.md")
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    from clisup import errors
+
+    defined = {code for name, code in vars(errors).items() if name.startswith("EXIT_") and isinstance(code, int)}
+    assert set(errors.EXIT_CODES) == defined
+
+
+def test_every_command_has_a_row() -> None:
+    table = command_table()
+    for names in GROUPS.values():
+        assert [name for name in names if f"| `{name}" not in table] == []
 
 
 def test_what_is_not_between_the_marks_stays() -> None:

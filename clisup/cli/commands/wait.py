@@ -49,7 +49,7 @@ def wait(sessions: tuple[str, ...], turn: str | None, any_: bool, timeout: float
     \b
     Example:
       clisup wait 3f2a && clisup logs 3f2a
-      clisup wait --any --timeout 600 $(clisup status -q)
+      clisup wait --timeout 600 $(clisup status -q)
     """
     if turn is not None and len(sessions) > 1:
         raise usage("--turn needs exactly one session", hint="name one session with --turn")
