@@ -22,6 +22,7 @@ from clisup.model import events
 from clisup.model.events import EVENT_CLASSES, EVENT_TYPES, Event, EventBase
 from clisup.model.structs import WireStruct
 from clisup.model.usage import Usage
+from clisup.wire import results
 from clisup.wire.methods import METHODS
 from clisup.wire.params import Params
 from clisup.wire.results import BackendInfo, CheckFinding, PromptResult, SessionDetail, SessionSummary, TurnResult
@@ -47,11 +48,15 @@ BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
 }
 
 
-STATUS_PARTS: list[type[BaseModel]] = [
-    DaemonInfo, StorageStatus, AccountRow, Totals,
-    ClientRow, DriftCounts,
+STATUS_PARTS: list[type[BaseModel]] = [DaemonInfo, AccountRow]
+"""Parts of the answer of `daemon/status` with a table of their own."""
+
+INLINE: list[type[BaseModel]] = [
+    results.ChangedFile, results.ChangedKey, results.CheckedList, results.GcFailure, results.GcItem, results.NameRule,
+    results.NativeSessionInfo, results.NotifyRow, results.NotifyTest, results.OpenApproval, results.WorktreeCommit,
+    ClientRow, DriftCounts, StorageStatus, Totals,
 ]  # fmt: skip
-"""What the answer of `daemon/status` is made of, each with a table of its own."""
+"""Objects whose fields the page lists in a cell, as `{name, rule}`."""
 
 
 def type_name(annotation: Any) -> str:
@@ -174,6 +179,12 @@ def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[Base
     assert table(sections("reference/protocol.md", "####")[model.__name__]) == fields_of(model)
 
 
+@pytest.mark.parametrize("model", INLINE)
+def test_the_page_lists_the_fields_of_an_object_in_a_cell(model: type[BaseModel]) -> None:
+    page = (DOCS / "reference/protocol.md").read_text().replace("?", "")
+    assert f"`{{{', '.join(model.model_fields)}}}`" in page
+
+
 def test_the_page_of_the_status_has_every_column_in_order_and_the_order_in_which_they_go() -> None:
     page = (DOCS / "reference" / "terminal.md").read_text().partition("\n## At a terminal")[0]
     assert re.findall(r"^\| `([A-Z-]+)` \|", page, re.MULTILINE) == list(COLUMNS)
@@ -236,7 +247,9 @@ def test_the_example_of_a_configuration_is_one() -> None:
 
 
 def test_the_table_of_the_daemons_files_has_each_of_them_once() -> None:
-    table = (DOCS / "explanation/architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    table = (
+        (DOCS / "explanation/architecture.md").read_text().partition("### The daemon's files")[2].partition("\n## ")[0]
+    )
     named = {
         row.split("|")[1].strip().strip("`/"): sorted(re.findall(r"`(\w+)`", row.split("|")[2]))
         for row in table.splitlines()
