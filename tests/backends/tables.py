@@ -1,4 +1,7 @@
-"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters. Pure; tests compare them."""
+"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters.
+
+Pure; a test compares the pages.
+"""
 
 from __future__ import annotations
 
