@@ -1,4 +1,4 @@
-"""Params of the methods: what the daemon reads. Params refuse unknown members. docs/reference/protocol.md explains each field."""
+"""Params of the methods: what the daemon reads. Params are strict and refuse unknown members. docs/reference/protocol.md explains each field."""
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 

@@ -1,4 +1,4 @@
-"""Results of the methods, and params of the daemon's own requests. docs/reference/protocol.md explains each field."""
+"""Results of the methods, and the params of the daemon's own requests: what the daemon writes. docs/reference/protocol.md explains each field."""
 
 # Not `from __future__ import annotations`: pydantic would compile and evaluate each annotation at every start.
 
