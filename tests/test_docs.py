@@ -22,6 +22,7 @@ from clisup.model import events
 from clisup.model.events import EVENT_CLASSES, EVENT_TYPES, Event, EventBase
 from clisup.model.structs import WireStruct
 from clisup.model.usage import Usage
+from clisup.wire import results
 from clisup.wire.methods import METHODS
 from clisup.wire.params import Params
 from clisup.wire.results import BackendInfo, CheckFinding, PromptResult, SessionDetail, SessionSummary, TurnResult
@@ -42,16 +43,20 @@ BY_HAND: dict[str, type[BaseModel] | list[type[BaseModel]] | None] = {
     "backend/list": [BackendInfo],
     "backend/check": [CheckFinding],
     "session/prompt": [PromptResult, TurnResult],
-    "session/compact": [PromptResult, TurnResult],
+    "session/compact": None,  # as of session/prompt
     "session/events": None,
 }
 
 
-STATUS_PARTS: list[type[BaseModel]] = [
-    DaemonInfo, StorageStatus, AccountRow, Totals,
-    ClientRow, DriftCounts,
+STATUS_PARTS: list[type[BaseModel]] = [DaemonInfo, AccountRow]
+"""Parts of the answer of `daemon/status` with a table of their own."""
+
+INLINE: list[type[BaseModel]] = [
+    results.ChangedFile, results.ChangedKey, results.CheckedList, results.GcFailure, results.GcItem, results.NameRule,
+    results.NativeSessionInfo, results.NotifyRow, results.NotifyTest, results.OpenApproval, results.WorktreeCommit,
+    ClientRow, DriftCounts, StorageStatus, Totals,
 ]  # fmt: skip
-"""What the answer of `daemon/status` is made of, each with a table of its own."""
+"""Objects whose fields the page lists in a cell, as `{name, rule}`."""
 
 
 def type_name(annotation: Any) -> str:
@@ -143,7 +148,7 @@ def test_the_page_lists_exactly_the_methods_of_the_table_in_its_order() -> None:
 def test_the_page_has_the_params_of_a_method_its_class_and_its_doc_line(name: str) -> None:
     section, method = sections("reference/protocol.md", "###")[name], METHODS[name]
     params = section.split("\nResult")[0]
-    assert method.doc in section
+    assert method.doc in " ".join(section.split())
     assert f"({method.role})" in section
     assert table(params) == fields_of(method.params)
 
@@ -158,7 +163,10 @@ def test_the_page_has_the_result_of_a_method(name: str) -> None:
         expected = fields_of(model)
         if model is SessionDetail:
             expected = {field: type_ for field, type_ in expected.items() if field not in SessionSummary.model_fields}
-        assert table(text.split("A summary:")[0]) == expected, f"{name}: {model.__name__}"
+        if named := re.search(r"`\{(.+?)\}`", text.partition("\n|")[0]):  # in a sentence, in place of a table
+            assert named[1].split(", ") == list(expected), f"{name}: {model.__name__}"
+        else:
+            assert table(text.split("A summary:")[0]) == expected, f"{name}: {model.__name__}"
 
 
 def test_the_page_has_every_field_of_a_sessions_summary() -> None:
@@ -169,6 +177,12 @@ def test_the_page_has_every_field_of_a_sessions_summary() -> None:
 @pytest.mark.parametrize("model", STATUS_PARTS)
 def test_the_page_has_every_field_of_what_the_status_is_made_of(model: type[BaseModel]) -> None:
     assert table(sections("reference/protocol.md", "####")[model.__name__]) == fields_of(model)
+
+
+@pytest.mark.parametrize("model", INLINE)
+def test_the_page_lists_the_fields_of_an_object_in_a_cell(model: type[BaseModel]) -> None:
+    page = (DOCS / "reference/protocol.md").read_text().replace("?", "")
+    assert f"`{{{', '.join(model.model_fields)}}}`" in page
 
 
 def test_the_page_of_the_status_has_every_column_in_order_and_the_order_in_which_they_go() -> None:

@@ -1,4 +1,4 @@
-"""A job that may be started twice, killed, and started again, and whose prompt runs once all the same.
+"""Job whose prompt runs once, even if the job is killed and started again.
 
     python blocking_script.py BACKEND JOB PROMPT
 
@@ -16,8 +16,8 @@ from clisup.errors import ClisupError
 def main(backend: str, job: str, prompt: str) -> int:
     with Client.connect(name="blocking-script") as client:
         session = client.open(backend, os.getcwd(), session_id=str(uuid5(NAMESPACE_URL, job)), labels={"job": job})
-        result = session.prompt(prompt, key=job)  # waits, also while the daemon restarts
-    if result.delivery == "uncertain":  # nobody saw whether the CLI took it: to ask again, use another key
+        result = session.prompt(prompt, key=job)  # waits, also across restarts of the daemon
+    if result.delivery == "uncertain":  # nobody knows whether the CLI received the prompt
         print(f"uncertain; the transcript says: {(result.evidence or {}).get('transcript')}", file=sys.stderr)
         return 75
     print(result.text)

@@ -1,5 +1,5 @@
-// Ask, watch, and come back after a restart of the daemon:  node node_client.mjs BACKEND PROMPT
-// The session's id and the prompt's key are chosen here, so that asking again opens and prompts nothing twice.
+// Send a prompt and show its events, also across a restart of the daemon:  node node_client.mjs BACKEND PROMPT
+// This program chooses the session's id and the prompt's key, so that a repeated request does nothing twice.
 import net from "node:net";
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -8,9 +8,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 const [backend, prompt] = process.argv.slice(2);
 const path = process.env.CLISUP_SOCKET || execFileSync("clisup", ["socket"], { encoding: "utf8" }).trimEnd();
 const session_id = randomUUID(), key = randomUUID();
-const tools = new Set(["Read", "Bash"]); // what may be used without asking anybody
-const unheard = new Map(); // answers to approvals that the daemon has not told of yet
-let after_seq = 0; // the cursor: what was seen already
+const tools = new Set(["Read", "Bash"]); // allowed without a question
+const unheard = new Map(); // answers that the daemon has not confirmed
+let after_seq = 0; // cursor: the last seq received
 
 const show = {
   content_delta: (event) => event.kind === "text" && process.stdout.write(event.text),
@@ -22,7 +22,7 @@ const show = {
   },
   approval_resolved: ({ approval_id }) => unheard.delete(approval_id),
   turn_completed: (event) => console.log(`\n[${event.outcome}, ${event.usage.output_tokens} tokens]`),
-}; // a type that is not here is passed over: new ones may come
+}; // other types are ignored
 
 async function attempt() {
   const socket = net.connect(path).setEncoding("utf8");
@@ -33,7 +33,7 @@ async function attempt() {
     return new Promise((resolve) => answers.set(last, resolve));
   };
   call("session/new", { backend, cwd: process.cwd(), session_id })
-    .then(() => unheard.forEach(answer)) // those of the connection before
+    .then(() => unheard.forEach(answer)) // answers of the previous connection
     .then(() => call("session/subscribe", { session_id, after_seq }))
     .then(() => call("session/prompt", { session_id, prompt, key }));
   const answer = (decision, approval_id) => call("approval/respond", { session_id, approval_id, decision });
@@ -43,7 +43,7 @@ async function attempt() {
     rest = lines.pop();
     for (const { method, id, params, result, error } of lines.map((line) => JSON.parse(line))) {
       if (error && !error.data.retryable && !error.data.kind.startsWith("approval_")) throw new Error(error.message);
-      if (error && !id) return; // it says why it hangs up
+      if (error && !id) return; // the daemon closes the connection
       if (!method && !error) answers.get(id)?.(result);
       if (method !== "session/event") continue;
       after_seq = params.seq;
@@ -53,8 +53,8 @@ async function attempt() {
   }
 }
 
-for (let patience = 300; patience > 0; patience--) { // half a minute of silence, no more
-  const end = await attempt().catch((error) => { if (!error.code) throw error; }); // a code: nobody listens, for now
+for (let patience = 300; patience > 0; patience--) { // gives up after half a minute without an event
+  const end = await attempt().catch((error) => { if (!error.code) throw error; }); // an error with a code: no daemon listens
   if (end) process.exit(end.outcome === "completed" ? 0 : 1);
   if (patience === 290) console.error(`no answer at ${path}: trying for half a minute`);
   await sleep(100);

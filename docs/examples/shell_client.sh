@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Ask, and watch the answer come:  shell_client.sh BACKEND PROMPT     (needs bash and OpenBSD's nc)
-# The session's id and the prompt's key are chosen here, so that asking again after a restart does nothing twice.
+# Send a prompt and show its events:  shell_client.sh BACKEND PROMPT     (needs bash and OpenBSD's nc)
+# This program chooses the session's id and the prompt's key, so that a repeated request does nothing twice.
 set -uo pipefail
 backend=$1 prompt=$2
 socket=${CLISUP_SOCKET:-$(clisup socket)} || exit
 session=$(</proc/sys/kernel/random/uuid)
-seq=0 # the cursor: what was seen already
+seq=0 # cursor: the last seq received
 
-quoted() { # a text as a JSON string
+quoted() { # text -> JSON string
   local text=${1//\\/\\\\}
   text=${text//\"/\\\"} text=${text//$'\n'/\\n} text=${text//$'\t'/\\t}
   printf '"%s"' "$text"
 }
 
-field() { # the value of a text, number or word in a line of JSON: quotes within texts are escaped, so they match nothing
+field() { # value of a field in a line of JSON; quotes within texts are escaped, so they cannot match
   [[ $1 =~ \"$2\":\ *(\"(([^\"\\]|\\.)*)\"|[a-z0-9.]+) ]] || return
   [[ ${BASH_REMATCH[1]} == \"* ]] && printf '%b' "${BASH_REMATCH[2]//\\\"/\"}" || printf '%s' "${BASH_REMATCH[1]}"
 }
 
-call() { # a method and its params: a connection for each, and again until there is an answer
+call() { # METHOD PARAMS: a connection for each attempt, until an answer arrives
   local answer tries
   for ((tries = 0; tries < 300; tries++)); do
     answer=$(nc -NU "$socket" 2>/dev/null <<<"{\"id\":1,\"method\":\"$1\",\"params\":$2}")
@@ -57,7 +57,7 @@ for ((tries = 0; tries < 300; tries++)); do
         ;;
     esac
   done
-  sleep 0.1 # the daemon is gone, for now
+  sleep 0.1 # the daemon restarts
 done
 echo "the daemon does not come back" >&2
 exit 3

@@ -1,4 +1,4 @@
-"""Ask a CLI for something, watch it work, and say yes or no to its tools.
+"""Send a prompt, show the events, and ask at the terminal before a tool runs.
 
     python trio_agent.py BACKEND PROMPT [live]
 
@@ -17,14 +17,14 @@ from clisup.client.events import ContentDelta, Gap, ToolResult, ToolUse, TurnCom
 
 
 async def approve(approval: Approval) -> Decision:
-    """Asked whenever a tool waits for a yes; until there is an answer, from here or from another client, the turn waits."""
+    """Ask at the terminal. The turn waits until this client or another one answers."""
     print(f"\n{approval.tool_name} {approval.input}: allow? [y/N] ", end="", flush=True)
     word = await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
     return "allow" if word.strip() == "y" else Answer("deny", message="The user said no.")
 
 
 async def main(backend: str, prompt: str, live: bool) -> int:
-    mode: Literal["live"] | None = "live" if live else None  # in which claude asks, where it would else be denied
+    mode: Literal["live"] | None = "live" if live else None  # claude asks in live mode only
     async with open_client(name="trio-agent") as client, client.session(backend, os.getcwd(), mode=mode) as session:
         turn = session.run(prompt, on_approval=approve)
         async for envelope in turn:

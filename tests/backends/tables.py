@@ -53,13 +53,7 @@ _FLAGS = {
 _TOKENS = (
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
 )  # fmt: skip
-_PLACES = {
-    "code": "its word `{}`",
-    "status": "HTTP {}",
-    "exit": "exit code {}",
-    "text": "a message like `{}`",
-    "stderr": "stderr like `{}`",
-}
+_PLACES = {"code": "code", "status": "HTTP", "exit": "exit", "text": "message", "stderr": "stderr"}
 _KINDS: tuple[TurnErrorKind, ...] = get_args(TurnErrorKind)
 
 
@@ -90,19 +84,26 @@ def ability_table() -> str:
 
 
 def error_tables() -> str:
-    """Return the table of error kinds, with the rules of each backend."""
+    """Return the table of error kinds, with the rules of each backend. Backends with the same rules share a row."""
+    rules = {name: {(r.kind, r.where, r.says): None for r in adapter.errors} for name, adapter in _adapters().items()}
+    shared = set.intersection(*map(set, rules.values()))
     parts = []
     for kind in _KINDS:
-        said = {name: _words(adapter, kind) for name, adapter in _adapters().items()}
-        rows = [[name, words] for name, words in said.items() if words]
+        backends: dict[str, list[str]] = {_signs(kind, sorted(shared)): ["all"]}
+        for name, own in rules.items():
+            backends.setdefault(_signs(kind, [rule for rule in own if rule not in shared]), []).append(name)
+        rows = [[", ".join(names), signs] for signs, names in backends.items() if signs]
         if rows:
-            parts.append(f"### `{kind}`\n\n{_markdown(['backend', 'how it says so'], rows)}")
+            parts.append(f"### `{kind}`\n\n{_markdown(['backend', 'signs'], rows)}")
     return "\n".join(parts)
 
 
-def _words(adapter: Adapter, kind: str) -> str:
-    rules = dict.fromkeys((rule.where, rule.says) for rule in adapter.errors if rule.kind == kind)
-    return "; ".join(_PLACES[where].format(says.replace("|", "\\|")) for where, says in rules)
+def _signs(kind: str, rules: Iterable[tuple[str, str, str]]) -> str:
+    """Return the rules for a kind of error, grouped by place."""
+    signs: dict[str, list[str]] = {}
+    for _, where, says in (rule for rule in rules if rule[0] == kind):
+        signs.setdefault(where, []).append(f"`{says}`".replace("|", "\\|"))
+    return "; ".join(f"{_PLACES[where]} {', '.join(said)}" for where, said in signs.items())
 
 
 def _modes(can: Capabilities) -> str:

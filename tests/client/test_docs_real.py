@@ -33,7 +33,6 @@ def test_both_clients_have_their_examples() -> None:
         assert ["clisup.client.sync" in code for code in codes] == [True, False]
 
 
-TOO_LONG_TO_SHOW = {"approvals_webhook.py", "ci_job.sh", "fleet.py"}
 ELSEWHERE = {"session_budget.py": "reference/budgets.md"}  # pages beside the how-tos that lead to one
 
 
@@ -47,8 +46,7 @@ def test_a_page_shows_a_whole_program_as_it_is_or_leads_to_it(program: str) -> N
     if program in ELSEWHERE:
         assert f"(../examples/{program})" in (ROOT / "docs" / ELSEWHERE[program]).read_text()
         return
-    led_to = any(f"(../examples/{program})" in page for page in pages)
-    assert (shown, led_to) == (0, True) if program in TOO_LONG_TO_SHOW else shown == 1
+    assert shown or any(f"(../examples/{program})" in page for page in pages)
 
 
 @pytest.mark.parametrize("code", FIRST, ids=BOTH)
