@@ -175,7 +175,8 @@ DIRECTIVES: dict[str, Directive] = {
         "REALLY run `/bin/sh -c CMD`, in a session of its own. After S seconds the command goes on in the background.",
         read_bash, _tool, is_tool=True),
     "ask": Directive("Tools", "NAME [JSON]",
-        "Pretend a tool that needs a permission. A live process asks for it; other runs refuse, unless the mode allows it.",
+        "Pretend a tool that needs a permission. A live process asks for it; other runs refuse, unless the mode allows it. "
+        "The NAME `mcp__SERVER__elicitation` asks for values by an elicitation with this JSON.",
         read_call, _tool, is_tool=True),
     "run": Directive("Tools", "NAME [JSON]",
         "As `@ask`. After the permission a Bash REALLY runs its command, and a Write or Edit REALLY changes its file.",

@@ -141,7 +141,11 @@ def _field(name: str, given: Any, *, required: bool) -> FormField | None:
     if type_ == "array":
         items = given.get("items")
         choices = _choices(items) if isinstance(items, Mapping) and items.get("type", "string") == "string" else ()
-        return _bounded(field._replace(kind="choices", choices=choices), given, "minItems", "maxItems") if choices else None
+        return (
+            _bounded(field._replace(kind="choices", choices=choices), given, "minItems", "maxItems")
+            if choices
+            else None
+        )
     return None
 
 

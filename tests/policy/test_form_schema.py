@@ -144,10 +144,12 @@ _JSON = st.recursive(
 _KEYS = ("type", "enum", "enumNames", "oneOf", "anyOf", "items", "minimum", "maximum", "minLength", "maxItems", "format",
          "const", "default", "title")  # fmt: skip
 _TYPES = st.sampled_from(["string", "number", "integer", "boolean", "array"])
-_ODD = st.fixed_dictionaries({}, optional={key: _TYPES | _JSON for key in _KEYS})
+_ODD = st.fixed_dictionaries({}, optional=dict.fromkeys(_KEYS, _TYPES | _JSON))
 
 
-@given(st.dictionaries(st.text(max_size=3), _ODD | _JSON, max_size=3), _JSON, st.dictionaries(st.text(max_size=3), _JSON))
+@given(
+    st.dictionaries(st.text(max_size=3), _ODD | _JSON, max_size=3), _JSON, st.dictionaries(st.text(max_size=3), _JSON)
+)
 def test_no_schema_and_no_value_raises(properties: Any, required: Any, content: Any) -> None:
     fields = fields_of({"properties": properties, "required": required})
     if fields is not None:
