@@ -153,8 +153,8 @@ class ApprovalPrompt:
 
     def _answer(self, event: Event, dialog: Dialog) -> JsonObject | None:
         while self._asking is event:
-            self._print("".join(f"{line}\n" for line in dialog.lines) + dialog.prompt)
             with no_echo(self._terminal if dialog.secret else None):
+                self._print("".join(f"{line}\n" for line in dialog.lines) + dialog.prompt)
                 line = self._line(event)
             if line is None:
                 return None

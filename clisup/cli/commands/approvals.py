@@ -244,9 +244,9 @@ def _asked(form: Form, approval: str) -> JsonObject:
         )
     dialog = Dialog(form)
     while True:
-        print(plain("\n".join([*dialog.lines, dialog.prompt])), end="", flush=True)
         is_secret = dialog.secret
         with no_echo(sys.stdin.fileno() if is_secret else None):
+            print(plain("\n".join([*dialog.lines, dialog.prompt])), end="", flush=True)
             line = sys.stdin.readline()
         if is_secret or not line:
             print()
