@@ -160,7 +160,7 @@ QUESTIONS = [
         "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}],
     },
 ]
-_MAY_ASK = ("-c", "features.default_mode_request_user_input=true")
+MAY_ASK = ("-c", "features.default_mode_request_user_input=true")
 _ANSWERED = ApprovalAnswer("allow", updated_input={"answers": {"Which database?": "Postgres", "Which port?": "8080"}})
 _ACCEPTED = ApprovalAnswer("allow", updated_input={"content": FILLED})
 
@@ -289,10 +289,10 @@ _SCENARIOS = (
         "elicitation_interrupt", _ASKS, (asking(None, act=Act("interrupt", '"message":"Which colour?"')),), SERVER
     ),
     Scenario("elicitation_full_access", _ASKS, (asking(DENY, mode="danger-full-access"),), SERVER),
-    Scenario("user_input", _QUESTIONS, (Run(args=_MAY_ASK, answers={"request_user_input": _ANSWERED}),), SERVER),
-    Scenario("user_input_declined", _QUESTIONS, (Run(args=_MAY_ASK),), SERVER),
+    Scenario("user_input", _QUESTIONS, (Run(args=MAY_ASK, answers={"request_user_input": _ANSWERED}),), SERVER),
+    Scenario("user_input_declined", _QUESTIONS, (Run(args=MAY_ASK),), SERVER),
     Scenario("user_input_interrupt", _QUESTIONS,
-        (Run(args=_MAY_ASK, answers={"request_user_input": None}, act=Act("interrupt", "item/tool/requestUserInput")),), SERVER),
+        (Run(args=MAY_ASK, answers={"request_user_input": None}, act=Act("interrupt", "item/tool/requestUserInput")),), SERVER),
     Scenario("user_input_off", _QUESTIONS, kinds=SERVER),
     Scenario(
         "tools",
