@@ -46,8 +46,8 @@ class Approval(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow.
-    With `remember` the CLI does not ask for similar calls again."""
+    """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow; its
+    `answers` or `content` answer questions and elicitations. With `remember` the CLI does not ask for similar calls again."""
 
     decision: Literal["allow", "deny"]
     message: str | None = None

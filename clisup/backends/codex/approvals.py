@@ -54,7 +54,7 @@ def ask(questions: Questions, calls: Calls, method: str, asked: str | int, param
         input=question.input,
         suggestions=question.suggestions,
         tool_use_id=get_str(params, "itemId"),
-        reason=get_str(params, "reason") or get_str(params, "message"),
+        reason=None if question.takes_input else get_str(params, "reason") or get_str(params, "message"),
     )
 
 
