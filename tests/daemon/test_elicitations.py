@@ -15,6 +15,9 @@ from harness import Harness, until
 from pty_terminal import Terminal
 from session_probe import SessionProbe
 
+from clisup.client.answers import Answer, Decision
+from clisup.client.events import ToolResult
+from clisup.client.sync import Client
 from clisup.errors import ClisupError
 
 OVERHEARD = Path(__file__).with_name("overheard_demo.py")
@@ -108,6 +111,21 @@ def test_a_deny_declines_and_an_allow_accepts_a_url(daemon: Harness) -> None:
     respond(session, str(session.await_event("approval_requested", 2)["approval_id"]), "allow")
     session.end_of(turn)
     assert told(session) == [{"action": "decline"}, {"action": "accept"}]
+
+
+@pytest.mark.parametrize(
+    ("decision", "result"),
+    [
+        ("allow", {"action": "decline"}),
+        ("deny", {"action": "decline"}),
+        (Answer("allow", updated_input={"content": {"colour": "b"}}), {"action": "accept", "content": {"colour": "b"}}),
+    ],
+)
+def test_a_program_that_allows_every_tool_by_a_word_declines(daemon: Harness, decision: Decision, result: Any) -> None:
+    with Client.connect(daemon.socket) as client, client.open("demo", str(daemon.cwd), mode="live") as session:
+        turn = session.run(f"{ASK}\nThat is all.", on_approval=lambda approval: decision)
+        results = [envelope.event for envelope in turn if isinstance(envelope.event, ToolResult)]
+    assert [json.loads(event.content) for event in results] == [result]
 
 
 # Nobody answers
