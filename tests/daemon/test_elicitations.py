@@ -290,6 +290,19 @@ def test_a_script_answers_with_one_argument_for_each_field(daemon: Harness) -> N
     assert told(session) == [{"action": "accept", "content": {"colour": "r", "coats": 2, "note": "2 lines"}}]
 
 
+def test_a_large_form_is_read_from_its_blob(daemon: Harness) -> None:
+    field = {"type": "string", "description": "x" * 300_000, "maxLength": 3}
+    asked = {"message": "How?", "mode": "form", "requested_schema": {"properties": {"f": field}, "required": ["f"]}}
+    session, turn, approval = asking(daemon, f"@ask {TOOL} {json.dumps(asked)}")
+    (listed,) = daemon.call("approval/list", session_id=session.id)["approvals"]
+    assert listed["blob"]
+    wrong = run(daemon, "approvals", "answer", f"{session.id}/{approval}", "four")
+    assert wrong.returncode == 2 and "at most 3 characters" in wrong.stderr
+    assert run(daemon, "approvals", "answer", f"{session.id}/{approval}", "yes").returncode == 0
+    session.end_of(turn)
+    assert told(session) == [{"action": "accept", "content": {"f": "yes"}}]
+
+
 def test_the_list_names_who_asks(daemon: Harness) -> None:
     session, turn, approval = asking(daemon)
     listed = run(daemon, "approvals", "--session", session.id)
