@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
         "clisup.config.edit",  # `clisup setup` adds to the file, and loads none of the model for that
+        "clisup.policy.form_schema",  # a form and its check read a schema alike
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",

@@ -257,6 +257,7 @@ class AttachedSession:
         if asking is not None and self._dialog is None:
             self._dialog = Dialog(form_of(with_whole_input(asking, blob_reader(self._path, self._id, NAME))))
             self._stash = self._line.take()
+        self._line.secret = self._dialog is not None and self._dialog.secret
         if self._dialog is not None:
             for line in self._dialog.lines:
                 self._screen.note(line)

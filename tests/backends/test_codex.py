@@ -247,9 +247,11 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
         ("item/tool/call", {"contentItems": [], "success": False}),
     ],
 )
-def test_a_request_that_no_allow_or_deny_answers_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
+def test_a_request_after_the_end_of_the_turn_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
     asked = {"id": 0, "method": method, "params": {"threadId": ID, "itemId": "call_1", "reason": "want"}}
-    decoded = opened(ASKED).decode(line(asked))
+    decoder = opened(ASKED)
+    decoder.decode(line({"method": "turn/completed", "params": {"threadId": ID, "turn": {"status": "completed"}}}))
+    decoded = decoder.decode(line(asked))
     assert said(decoded) == {"id": 0, "result": answer}
     assert [event.type for event in decoded.events] == ["permission_denied"]
 

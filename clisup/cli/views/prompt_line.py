@@ -49,6 +49,8 @@ class PromptLine:
 
     def __init__(self) -> None:
         self.text = ""
+        self.secret = False
+        """The text is drawn as stars, and not kept for the key Up."""
         self._before = ""
         self._pasting = False
         self._pending = ""
@@ -82,7 +84,7 @@ class PromptLine:
         """Return the line on one row of `width` cells, or the end of a longer line."""
         from rich.cells import cell_len  # other commands load this file's command for their help
 
-        typed = visible(self.text.replace("\n", _NEWLINE))
+        typed = "*" * len(self.text) if self.secret else visible(self.text.replace("\n", _NEWLINE))
         room = max(1, width - 1 - cell_len(prompt))
         if cell_len(typed) <= room:
             return prompt + typed
@@ -100,7 +102,7 @@ class PromptLine:
 
     def _char(self, char: str) -> KeyPress | None:
         if char in "\r\n" and not self._pasting:
-            self._before = self.text or self._before
+            self._before = (not self.secret and self.text) or self._before
             return KeyPress("line", self.take())
         if char == "\x03":
             return KeyPress("interrupt")
