@@ -17,7 +17,7 @@ from typing import Any, Self
 from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
 from clisup.cli.failure import TurnEnded
 from clisup.cli.key_hint import dropped_keys_hint
-from clisup.cli.views.answer import Screen, TurnView, blob_reader
+from clisup.cli.views.answer import Screen, TurnView, blob_reader, cost_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.progress import ERASE, StatusLine, TurnProgress, can_be_erased
 from clisup.cli.views.terminal import clip, cost, duration, tokens
@@ -116,7 +116,8 @@ class PromptedTurn:
     def _status_line(self) -> StatusLine | None:
         if self.json or not can_be_erased():
             return None
-        self.screen.status = StatusLine(TurnProgress(clip(self.backend, 30), time.monotonic()))
+        progress = TurnProgress(clip(self.backend, 30), time.monotonic())
+        self.screen.status = StatusLine(progress, cost_reader(self.path, self.session_id, "clisup-run"))
         self.screen.status.open()
         return self.screen.status
 
