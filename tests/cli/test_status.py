@@ -325,6 +325,26 @@ def test_an_unknown_session_is_exit_4(clisup: Run) -> None:
     assert ran.err == ("clisup: no session matches 'dead'\n  hint: list the sessions: clisup sessions\n")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "named"), [("3f2b", True), ("parser", True), ("Rewrite the parsre", True), ("zzzz", False)]
+)
+def test_an_unknown_session_gets_the_nearest_ones_by_id_or_title(
+    clisup: Run, daemon: FakeDaemon, wanted: str, named: bool
+) -> None:
+    rows = [SUMMARY | {"title": "Rewrite the\x1b[2J parser"}, IDLE | {"title": None}]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows if "state" not in params else []}
+    ran = clisup("status", wanted)
+    assert ran.code == 4
+    assert ("did you mean 3f2a" in ran.err) == named and "\x1b" not in ran.err
+    assert ("Rewrite the" in ran.err.partition("hint")[2]) == named
+
+
+def test_at_most_three_sessions_are_named(clisup: Run, daemon: FakeDaemon) -> None:
+    rows = [SUMMARY | {"session_id": f"3f2a9c1{n:x}" + SESSION[8:], "title": "Same title"} for n in range(9)]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows if "state" not in params else []}
+    assert clisup("status", "title").err.count("Same title") == 3
+
+
 def test_an_ambiguous_beginning_is_exit_4_and_names_them(clisup: Run, daemon: FakeDaemon) -> None:
     daemon.handlers["session/list"] = lambda peer, params: {
         "sessions": [SUMMARY, IDLE] if "state" not in params else []

@@ -211,7 +211,7 @@ def _status_of(session: str | None) -> JsonObject:
     """Return the status; with `session`, the status of that session alone."""
     status = ask()
     if session is not None:
-        named = pick(session, lambda: [s["session_id"] for s in status["sessions"]])
+        named = pick(session, lambda: status["sessions"])
         status["sessions"] = [s for s in status["sessions"] if s["session_id"] == named]
     return status
 
