@@ -66,6 +66,7 @@ KEYS: dict[str, ConfigKey] = {
     "daemon.lease_s": ConfigKey("next_turn", "time without a daemon after which a keeper ends its CLI"),
     "daemon.limit_hold_s": ConfigKey("at_once", "longest time that a turn waits for the end of its account's rate limit (8 days); 0: turns do not wait"),
     "daemon.log_level": ConfigKey("at_once", "log level: debug, info, warning, error"),
+    "daemon.max_log_bytes": ConfigKey("at_once", "limit of the log file of a daemon in the background; a full file is renamed to `daemon.log.1`, in place of the one before"),
     "daemon.autostart": ConfigKey("at_once", "whether `clisup run` starts the daemon if none runs; the command reads the key, not the daemon"),
     "daemon.keep_prompts": ConfigKey("at_once", "\"on\": whole prompts stay with their events, without secrets, for logs and exports; \"off\": only the first 200 characters stay, and the title"),
     "daemon.retention.days": ConfigKey("at_once", "age of a segment's last event after which the journal segment is removed, with the spools of the runs that ended in it; a closed session is removed as a whole. 0: never"),
