@@ -176,7 +176,7 @@ def _begin(client: Client, session_id: str, text: str | None, prompt: str | None
 # -- the conversation ---------------------------------------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
+class HandedPart(NamedTuple):
     """Events of a session in the conversation, and its last turn in it (None: all turns)."""
 
     session_id: str
@@ -197,9 +197,9 @@ def _conversation(client: Client, source: JsonObject) -> HandedConversation:
     return talk
 
 
-def _parts(client: Client, session_id: str, talk: HandedConversation) -> list[_Part]:
+def _parts(client: Client, session_id: str, talk: HandedConversation) -> list[HandedPart]:
     """Return the session and the sessions before its forks, the oldest first."""
-    parts: list[_Part] = []
+    parts: list[HandedPart] = []
     wanted, upto = session_id, None
     while True:
         if len(parts) >= FORKS_LIMIT:
@@ -218,7 +218,7 @@ def _parts(client: Client, session_id: str, talk: HandedConversation) -> list[_P
                 talk.missing.append(f"events {event['from_seq']} to {event['to_seq']}{of}, which retention removed")
             elif event["type"] == "session_seeded":
                 talk.missing.append(f"what was said before session {wanted[:8]} was opened: it began with a history")
-        parts.insert(0, _Part(wanted, events, upto))
+        parts.insert(0, HandedPart(wanted, events, upto))
         fork = next((event for event in events if event["type"] == "session_forked"), None)
         if fork is None:
             break
@@ -226,7 +226,7 @@ def _parts(client: Client, session_id: str, talk: HandedConversation) -> list[_P
     return parts
 
 
-def _add_turns(client: Client, part: _Part, talk: HandedConversation) -> None:
+def _add_turns(client: Client, part: HandedPart, talk: HandedConversation) -> None:
     """Add the ended turns of one session, up to its last one in the conversation."""
     id_, found, upto = part
     previews = {event["turn_id"]: event.get("prompt_preview") for event in found if event["type"] == "turn_started"}
