@@ -193,7 +193,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "gone"), [
-    (200, []), (120, ["PID", "MEM", "AGE", "LAST"]), (100, ["PID", "MEM", "AGE", "LAST", "COST"]),
+    (200, []), (120, ["PID", "MEM", "AGE", "LAST"]), (100, ["PID", "MEM", "AGE", "LAST", "COST", "BACKEND"]),
     (80, ["PID", "MEM", "AGE", "LAST", "COST", "TOKENS", "TURN", "BRANCH"]),
     (60, [name for name in GO_FIRST[:14] if name in DEFAULT and name != "MODEL"]),
 ])  # fmt: skip
