@@ -107,7 +107,9 @@ def _nearest(wanted: str, rows: Iterable[JsonObject]) -> list[str]:
     words = re.findall(r"\w+", wanted)
 
     def likeness(row: JsonObject) -> float:
-        of_id = SequenceMatcher(None, wanted, row["session_id"][: len(wanted)], autojunk=False).ratio()
+        id_ = row["session_id"]
+        of_id = SequenceMatcher(None, wanted, id_[: len(wanted)], autojunk=False).ratio()
+        of_id = max(of_id, float(wanted.startswith(id_[:SHORTEST])))
         title = re.findall(r"\w+", str(row.get("title") or "")[:200].lower())
         meant = sum(bool(get_close_matches(word, title, n=1, cutoff=_LIKE)) for word in words)
         return max(of_id, meant / len(words) if words else 0.0)

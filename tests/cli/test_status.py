@@ -326,7 +326,8 @@ def test_an_unknown_session_is_exit_4(clisup: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "named"), [("3f2b", True), ("parser", True), ("Rewrite the parsre", True), ("zzzz", False)]
+    ("wanted", "named"),
+    [("3f2b", True), ("3f2aeeeeeeee", True), ("parser", True), ("Rewrite the parsre", True), ("zzzz", False)],
 )
 def test_an_unknown_session_gets_the_nearest_ones_by_id_or_title(
     clisup: Run, daemon: FakeDaemon, wanted: str, named: bool

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from clisup.config.keys import SECRET, Effect, flat, key_of, parts_of
 from clisup.config.model import Config, parse_config
 from clisup.config.origin import Origin, Path, lines_of
-from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.backends import Backend, Backends, check_default_backend
 from clisup.daemon.ops import garbage
 from clisup.daemon.ops.cleanup import Facts, SessionFact, chosen_of, find, result_of, tidy_worktrees
 from clisup.daemon.ops.doctor import Surroundings, diagnose
@@ -185,7 +185,8 @@ def check_configuration(flags: Flags) -> Checked:
         return Checked(file.path, os.path.exists(file.path), _told(error))
     lines = lines_of(text or "")
     problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
-    problems += filter(None, (_place_problem(_place(flags, config, env), lines), _tracing_problem(config, lines)))
+    place = _place_problem(_place(flags, config, env), lines)
+    problems += filter(None, (_default_problem(config, lines), place, _tracing_problem(config, lines)))
     return Checked(file.path, text is not None, problems)
 
 
@@ -200,11 +201,20 @@ def _told(error: ConfigurationError) -> list[JsonObject]:
 
 def _backend_problem(config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]) -> JsonObject | None:
     try:
-        alone = config.model_copy(update={"backends": {name: config.backends[name]}})
+        defaults = config.defaults.model_copy(update={"backend": ""})  # it names a backend that may not be this one
+        alone = config.model_copy(update={"backends": {name: config.backends[name]}, "defaults": defaults})
         Backends(with_credentials(alone, None, env), env)
     except ConfigurationError as error:
         key = error.data.get("key", f"backends.{name}")
         return _problem(key, error.message, error.hint, lines.get(("backends", name)))
+    return None
+
+
+def _default_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
+    try:
+        check_default_backend(config)
+    except ConfigurationError as error:
+        return _problem("defaults.backend", error.message, error.hint, lines.get(("defaults", "backend")))
     return None
 
 
