@@ -53,7 +53,7 @@ def test_the_cost_is_told_once_it_is_known_and_read_again_after_each_usage() -> 
     progress.take({**USED, "turn_id": "t1"}, 1.0)
     assert (progress.due(), progress.due()) == ("t1", None)
     progress.cost_usd = 0.0421
-    assert progress.words(2.0).endswith("1.5k tokens, $0.0421")
+    assert progress.words(2.0).endswith("1.5k tokens, ~$0.0421")
 
 
 def test_it_wants_you_until_the_answer() -> None:

@@ -80,7 +80,7 @@ def test_a_running_turn_has_a_status_line_with_its_tokens_and_cost(serve: Callab
     session.prompt(f"@bash true\n@wait-file {go}\nDone.")
     one = Terminal(daemon, "attach", session.id)
     try:
-        one.until(" tokens, $")
+        one.until(" tokens, ~$")
         one.type("half")
         one.until("> half")
         go.touch()

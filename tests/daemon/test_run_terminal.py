@@ -54,7 +54,7 @@ def test_the_status_line_has_the_cost_so_far_where_it_can_be_estimated(serve: Ca
     go = daemon.cwd / "go"
     one = Terminal(daemon, "run", "-b", "demo", "-C", str(daemon.cwd), f"@bash true\n@wait-file {go}\nDone.")
     try:
-        one.until(" tokens, $")
+        one.until(" tokens, ~$")
         go.touch()
         one.until("continue with: ")
         assert one.exit_code() == 0

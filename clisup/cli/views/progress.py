@@ -72,7 +72,7 @@ class TurnProgress:
         return bool(self._asked)
 
     def words(self, now: float) -> str:
-        """Return the state, as `Bash make test 12 s, 48 s in all, 31.2k tokens, $0.0421`."""
+        """Return the state, as `Bash make test 12 s, 48 s in all, 31.2k tokens, ~$0.0421`. The cost is an estimate."""
         if self._asked:
             what, since = "waiting for your answer", now
         elif self._tools:
@@ -82,7 +82,7 @@ class TurnProgress:
         in_it = f" {_span(now - since)}" if now - since >= 1 else ""
         total = f", {_span(now - self._begun)} in all" if since - self._begun >= 1 or self._asked else ""
         used = f", {count(self._tokens)} tokens" if self._tokens else ""
-        paid = f", {cost(self.cost_usd)}" if self.cost_usd is not None else ""
+        paid = f", ~{cost(self.cost_usd)}" if self.cost_usd is not None else ""
         return f"{what}{in_it}{total}{used}{paid}"
 
     def _enter(self, what: str, now: float) -> None:
