@@ -257,7 +257,7 @@ class AttachedSession:
         self._screen.note(f"-- {event['turn_id']} {words(event)}")
 
     def _read_cost(self, turn_id: str) -> None:
-        """Fetch the cost of the turn so far. Runs in the thread that sends."""
+        """Fetch the cost of the turn so far. Runs in a thread of its own: a slow daemon must not hold up typed lines."""
         known = cost_reader(self._path, self._id, NAME)(turn_id)
         self._later(lambda: self._price(turn_id, known))
 
@@ -291,7 +291,7 @@ class AttachedSession:
             self._screen.show(_PROMPT)
         elif self._progress is not None and not self._behind:
             if (due := self._progress.due()) is not None:
-                self._jobs.put(lambda: self._read_cost(due))
+                threading.Thread(target=self._read_cost, args=(due,), daemon=True).start()
             self._ticks = self._screen.show_status(self._progress)
         else:
             self._screen.hide()

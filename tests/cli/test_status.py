@@ -314,6 +314,11 @@ def test_one_session_says_its_title_branch_and_the_age_of_its_outcome(clisup: Ru
     assert clisup("status", "3f2a").out.splitlines()[0].endswith("running (tool); wants you")
 
 
+def test_one_session_shows_the_estimated_cost_of_its_running_turn(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/get"] = lambda peer, params: daemon.summary(turn_cost_usd=0.5) | {"timers": []}
+    assert ", the running turn ~$0.5000\n" in clisup("status", "3f2a").out
+
+
 def test_one_session_as_json_is_session_get(clisup: Run, daemon: FakeDaemon) -> None:
     detail = json.loads(clisup("status", SESSION, "--json").out)
     assert (detail["schema_version"], detail["session_id"]) == (1, SESSION)
