@@ -49,7 +49,7 @@ def approvals(context: click.Context, session: str | None, as_json: bool, watch:
     """List pending approvals, and answer them.
 
     The first answer wins. APPROVAL is the number in the list, the ID, the first characters of it, or a session with one
-    pending approval. A number stays with its approval for a day, so it never names another one.
+    pending approval. A number stays with its approval for a day after the last list that showed it.
 
     \b
     Example:
