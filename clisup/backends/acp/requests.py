@@ -101,7 +101,7 @@ class AgentRequests:
     def withdraw(self, params: Frame) -> Decoded:
         """Close the request of `$/cancel_request`, and answer it, as the protocol demands.
 
-        An interrupt of the turn has already answered the request. An agent drops the second answer.
+        An interrupt of the turn may have answered the request already. An agent drops the second answer.
         """
         number = params.get("requestId")
         if isinstance(number, bool) or not isinstance(number, int | str):
