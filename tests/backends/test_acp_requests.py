@@ -10,6 +10,7 @@ import pytest
 from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import Carried, Decoded, Decoder, LaunchRequest
+from clisup.cli.views.form import answer_of, form_of
 from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested
 from clisup.model.lines.framing import Line
@@ -138,6 +139,30 @@ def test_questions_of_codex_acp_are_a_form() -> None:
     fields = asked.input["requested_schema"]["properties"]
     assert [field["title"] for field in fields.values()][::2] == ["Which database?", "Which port?"]
     assert Recording.of(f"{CODEX}/question").terminal().text == "Thanks."
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "typed", "told"),
+    [
+        (f"{CLAUDE}/elicitation", "elicitation", ("Ada", "3", "blue", "2", "1,2", "yes"), {"content": ORDER}),
+        (
+            f"{CLAUDE}/question", "elicitation", ("2", "", "1,2", "and mine"),
+            {"content": {"question_0": "Postgres", "question_1": ["lint", "unit"], "question_1_custom": "and mine"}},
+        ),
+        (
+            f"{CODEX}/question", "elicitation", ("2", "", "3", "8080"),
+            {"content": {"store": "Postgres", "port": "None of the above", "port_note": "8080"}},
+        ),
+        (f"{QWEN}/question", "ask_user_question", ("2", "1,2"), {"answers": {"0": "Postgres", "1": "lint, unit"}}),
+    ],
+)  # fmt: skip
+def test_what_a_person_types_into_the_form_is_what_the_agent_gets(
+    name: str, tool: str, typed: tuple[str, ...], told: dict[str, Any]
+) -> None:
+    decoder, asked = asked_in(name, tool)
+    given = answer_of(form_of({"tool_name": asked.tool_name, "input": asked.input}), typed)
+    answer = ApprovalAnswer("allow", updated_input=given["updated_input"])
+    assert result(decoder, asked.approval_id, answer).items() >= told.items()
 
 
 @pytest.mark.parametrize("params", [{}, {"mode": "voice"}, {"mode": "url"}, {"mode": "url", "url": ""}, {"mode": 7}])
