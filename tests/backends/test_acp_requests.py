@@ -165,6 +165,13 @@ def test_what_a_person_types_into_the_form_is_what_the_agent_gets(
     assert result(decoder, asked.approval_id, answer).items() >= told.items()
 
 
+@pytest.mark.parametrize("agent", [CLAUDE, CODEX])
+def test_the_form_shows_the_description_of_each_choice(agent: str) -> None:
+    _, asked = asked_in(f"{agent}/question")
+    head = form_of({"tool_name": asked.tool_name, "input": asked.input}).head()
+    assert "  1) SQLite - one file" in head and "  2) Postgres - a server" in head
+
+
 @pytest.mark.parametrize("params", [{}, {"mode": "voice"}, {"mode": "url"}, {"mode": "url", "url": ""}, {"mode": 7}])
 def test_an_elicitation_of_an_unknown_form_gets_an_error_at_once(params: dict[str, Any]) -> None:
     got = elicit(prompted(), **params)
