@@ -89,9 +89,9 @@ def answering(approval: Approval | str, decision: Decision, session_id: str | No
 
 
 def by_handler(approval: Approval, decision: Decision) -> Decision:
-    """Return the decision of a handler. The word `allow` declines an elicitation and questions of codex: it has no values."""
+    """Return the decision of a handler. The word `allow` declines an elicitation, and questions of codex and qwen: it has no values."""
     name = approval.tool_name
-    asks_values = name in ("elicitation", "request_user_input") or name.endswith("__elicitation")
+    asks_values = name in ("elicitation", "request_user_input", "ask_user_question") or name.endswith("__elicitation")
     return "deny" if decision == "allow" and asks_values else decision
 
 

@@ -29,8 +29,11 @@ _FORMATS = {
 
 
 class FormField(NamedTuple):
-    """Field of a form. `choices` are values with their titles. `least` and `most` bound the number, or the length of the text
-    or list."""
+    """Field of a form.
+
+    `choices` are values with their titles, `abouts` their descriptions, if any. `least` and `most` bound the number, or the length
+    of the text or list.
+    """
 
     name: str
     kind: Literal["text", "number", "integer", "boolean", "choice", "choices"]
@@ -38,6 +41,7 @@ class FormField(NamedTuple):
     about: str = ""
     required: bool = False
     choices: tuple[tuple[str, str], ...] = ()
+    abouts: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
     format: str = ""
@@ -132,20 +136,17 @@ def _field(name: str, given: Any, *, required: bool) -> FormField | None:
     if type_ == "string" or (type_ is None and ("enum" in given or "oneOf" in given)):
         if not {"enum", "oneOf", "anyOf", "const"} & given.keys():
             return _bounded(field, given, "minLength", "maxLength")
-        choices = _choices(given)
-        return field._replace(kind="choice", choices=choices) if choices else None
+        return _chosen(field._replace(kind="choice"), given)
     if type_ == "boolean":
         return field._replace(kind="boolean")
     if type_ == "number" or type_ == "integer":
         return _bounded(field._replace(kind="number" if type_ == "number" else "integer"), given, "minimum", "maximum")
     if type_ == "array":
         items = given.get("items")
-        choices = _choices(items) if isinstance(items, Mapping) and items.get("type", "string") == "string" else ()
-        return (
-            _bounded(field._replace(kind="choices", choices=choices), given, "minItems", "maxItems")
-            if choices
-            else None
-        )
+        if not isinstance(items, Mapping) or items.get("type", "string") != "string":
+            return None
+        several = _chosen(field._replace(kind="choices"), items)
+        return _bounded(several, given, "minItems", "maxItems") if several is not None else None
     return None
 
 
@@ -158,6 +159,15 @@ def _bounded(field: FormField, given: Mapping[str, Any], least: str, most: str) 
     if None not in bounds and bounds[0] > bounds[1]:  # type: ignore[operator]
         return None
     return field._replace(least=bounds[0], most=bounds[1])
+
+
+def _chosen(field: FormField, given: Mapping[str, Any]) -> FormField | None:
+    """Return the field with its choices, or None for an enum of another form."""
+    choices = _choices(given)
+    if not choices:
+        return None
+    parts = () if "enum" in given else given.get("oneOf", given.get("anyOf", ()))
+    return field._replace(choices=choices, abouts=tuple(_text(part, "description") for part in parts))
 
 
 def _choices(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

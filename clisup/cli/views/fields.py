@@ -56,8 +56,10 @@ class FieldQuestion(NamedTuple):
             return ["  | the answer as a JSON object (clisup approvals --json shows its schema)"]
         lines = barred(self.field.title or self.field.name, PREVIEW_LINES)
         lines += [f"    {visible(self.field.about)[:WIDTH]}"] if self.field.about else []
-        for number, (value, title) in enumerate(self.field.choices, 1):
-            lines.append(f"  {number}) {visible(title or value)[:WIDTH]}")
+        abouts = self.field.abouts or ("",) * len(self.field.choices)
+        for number, ((value, title), text) in enumerate(zip(self.field.choices, abouts, strict=True), 1):
+            about = f" - {visible(text)[:WIDTH]}" if text else ""
+            lines.append(f"  {number}) {visible(title or value)[:WIDTH]}{about}")
         return lines
 
     @property

@@ -41,7 +41,7 @@ MOST_QUESTIONS = 20
 MOST_CHOICES = 50
 """Limits of a form. An approval over them is shown as a plain tool call."""
 
-_QUESTION_TOOLS = ("AskUserQuestion", "request_user_input")
+_QUESTION_TOOLS = ("AskUserQuestion", "request_user_input", "ask_user_question")
 _ELICITATION = "elicitation"
 _PLAN_TOOLS = ("ExitPlanMode", "exit_plan_mode")
 _YES: JsonObject = {"decision": "allow"}
