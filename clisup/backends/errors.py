@@ -33,7 +33,8 @@ class ErrorRule(NamedTuple):
     """Rule for one word of a CLI about a failure.
 
     `where`: `code` is a word in a frame's field, `status` an HTTP status, `text` a regular expression for a message,
-    `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do.
+    `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do, in the
+    message of a run without a result or of a refused request. Other rules need none: the message is the CLI's own.
     """
 
     where: Place
