@@ -171,7 +171,7 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
     if not there:
         plan.add("keep", target.directory, "it has no unit of clisup")
         return plan
-    if not force and (edited := [name for name in there if _standing(target, name, there[name]) == "edited"]):
+    if not force and (edited := [name for name in there if _standing(name, there[name]) == "edited"]):
         raise _edited(target.path(edited[0]), "remove")
     plan.order(target.manager, "disable", "--now", target.socket, target.service)
     others = [] if target.manager.user else _other_instances(target)
@@ -259,7 +259,7 @@ def find_clis(search_path: str) -> dict[str, str | None]:
     return {name: shutil.which(name, path=search_path) for name in CLIS}
 
 
-def _standing(target: Target, name: str, found: str) -> str:
+def _standing(name: str, found: str) -> str:
     shipped = shipped_unit(name)
     return standing_of(found, unit_text(shipped, "", __version__), shipped)
 
