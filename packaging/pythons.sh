@@ -53,6 +53,7 @@ room_of() {
             return 1
         }
         mkdir -p "$room/src"
+        ln -sf "python$1" "$room/usr/bin/python3"
     fi
 }
 
