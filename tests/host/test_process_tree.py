@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from clisup.host.process import tree
 from clisup.host.process.tree import marked_runs, run_of, sweep
 
 HIDING = {
@@ -104,6 +105,22 @@ async def test_a_marked_process_is_found_and_killed_however_it_hides(start: Star
     assert killed[0]["comm"].startswith("python")
     assert not living(pid)
     assert marked_pids(session, 3) == []
+
+
+async def test_a_process_that_its_parent_reaps_at_once_is_named(
+    start: Start, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = start(markers(session))
+    kill = tree._kill
+
+    def kill_and_reap(pid: int, wanted: frozenset[bytes]) -> bool:
+        done = kill(pid, wanted)
+        os.waitpid(pid, 0)
+        return done
+
+    monkeypatch.setattr(tree, "_kill", kill_and_reap)
+    (killed,) = await sweep(session, 3)
+    assert killed["pid"] == pid and killed["comm"].startswith("python")
 
 
 async def test_every_process_of_a_run_is_killed_and_named(start: Start, session: str) -> None:

@@ -70,7 +70,12 @@ async def _kill_all(wanted: frozenset[bytes], killed: dict[int, str]) -> None:
     """Kill the processes with these variables until many looks in a row find none. Add them to `killed`."""
     empty = 0
     while empty < EMPTY_LOOKS:
-        found = {pid: name_of(pid) for pid in _pids() if wanted <= _environ(pid) and _kill(pid, wanted)}
+        found: dict[int, str] = {}
+        for pid in _pids():
+            if wanted <= _environ(pid):
+                name = name_of(pid)  # a process that is killed and reaped has no name
+                if _kill(pid, wanted):
+                    found[pid] = name
         killed |= found
         empty = 0 if found else empty + 1
         await trio.sleep(KILL_PAUSE_S if empty else 0)
