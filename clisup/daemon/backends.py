@@ -478,7 +478,7 @@ class Backends:
         found = f"several CLIs are installed: {', '.join(sorted(installed))}" if installed else "no CLI is installed"
         raise UsageError(
             f"cannot open a session without a backend, because {found}",
-            hint=f"name a backend (-b NAME), or set defaults.backend; configured are: {', '.join(self.names())}",
+            hint="name a backend (-b NAME; `demo` needs no CLI), or set defaults.backend. `clisup backends` lists them",
             param="backend",
             installed=sorted(installed),
         )
