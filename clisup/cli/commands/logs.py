@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 import click
 
 from clisup.cli.lookup import find_session, stored, stored_of_all
+from clisup.cli.on import SESSION
 from clisup.cli.options import complete_session, json_option, utf8
 from clisup.cli.turn import json_line, print_line
 from clisup.cli.views.events import Event, event_line
 from clisup.cli.views.terminal import Ink, plain
+from clisup.client.failures import AWAY
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower
 from clisup.errors import EXIT_OK, ClisupError
@@ -33,7 +35,7 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 
 
 @click.command("logs")
-@click.argument("session", required=False, shell_complete=complete_session)
+@click.argument("session", required=False, type=SESSION, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="All sessions; each line begins with its session's short id.")
 @click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C, across restarts of the daemon.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the last N stored lines.")
@@ -135,7 +137,7 @@ def _print_and_ack(events: Follower, printer: _Printer) -> None:
                 _ack(events, printed)
                 count = 0
     except (KeyboardInterrupt, BrokenPipeError, ClisupError) as error:
-        if getattr(error, "kind", "") != "daemon_not_running":  # the follower has given up after its own retries
+        if getattr(error, "kind", "") not in AWAY:  # the follower has given up after its own retries
             _ack(events, printed)
         raise
 

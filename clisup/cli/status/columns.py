@@ -178,6 +178,7 @@ COLUMNS: dict[str, Callable[[JsonObject], str]] = {
     "TURNS":      lambda s: count(s.get("turns")),
     "LABELS":     lambda s: ",".join(f"{k}={v}" for k, v in (s.get("labels") or {}).items()) or EMPTY,
     "ID":         lambda s: str(s["session_id"]),
+    "BOX":        lambda s: s.get("box") or EMPTY,
 }
 # fmt: on
 """Every column by its name. SESSION is a short id that is unique in the table, ID the whole id."""

@@ -8,6 +8,7 @@ import sys
 import click
 
 from clisup.cli.failure import usage
+from clisup.cli.on import SESSION
 from clisup.cli.options import complete_session
 from clisup.client.sync import Client
 
@@ -22,6 +23,7 @@ __all__ = ["top"]
     "-f",
     "--follow",
     metavar="SESSION",
+    type=SESSION,
     shell_complete=complete_session,
     help="Follow this session's events from the start.",
 )
