@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored, stored_of_all
-from clisup.cli.on import SESSION
+from clisup.cli.on import SESSION, fleet_option
 from clisup.cli.options import complete_session, json_option, utf8
 from clisup.cli.turn import json_line, print_line
 from clisup.cli.views.events import Event, event_line
@@ -37,6 +38,7 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 @click.command("logs")
 @click.argument("session", required=False, type=SESSION, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="All sessions; each line begins with its session's short id.")
+@fleet_option("All sessions of all boxes; each line begins with BOX/SESSION.")
 @click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C, across restarts of the daemon.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the last N stored lines.")
 @click.option("--new", is_flag=True, help="With -f: only events from now on.")
@@ -46,7 +48,14 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")
 def logs(
-    session: str | None, everything: bool, follow: bool, lines: int | None, new: bool, name: str | None, **look: bool
+    session: str | None,
+    everything: bool,
+    everywhere: bool,
+    follow: bool,
+    lines: int | None,
+    new: bool,
+    name: str | None,
+    **look: bool,
 ) -> int:
     """Show the events of SESSION, or of all sessions, one a line.
 
@@ -63,10 +72,18 @@ def logs(
       clisup logs -f --json 3f2a | jq -c 'select(.type == "tool_use")'
       clisup logs --all -f --new
       clisup logs --all -f --name audit --json >> audit.jsonl
+      clisup logs --fleet -f --new
     """
-    _check(session, everything, follow, new or name is not None, lines)
+    _check(session, everything or everywhere, follow, new or name is not None, lines)
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    printer = _Printer(prefix=everything, **look)
+    printer = _Printer(prefix=everything or everywhere, **look)
+    if everywhere:
+        if name is not None:
+            raise usage("cannot keep one place in all boxes", hint="give --on BOX with --name")
+        from clisup.cli.fleet.logs import FleetLogs
+
+        fleet = FleetLogs(printer, raw=look["raw"], deltas=not look["no_deltas"])
+        return fleet.follow(lines, new=new) if follow else fleet.show(lines)
     try:
         client = Client.connect(name="clisup-logs")
     except ClisupError as error:
@@ -91,7 +108,7 @@ def logs(
 def _check(session: str | None, everything: bool, follow: bool, follows_only: bool, lines: int | None) -> None:
     reason = None
     if (session is None) != everything:
-        reason = "it names a session and --all" if everything else "it names no session: give one, or --all"
+        reason = "it names a session and all" if everything else "it names no session: give one, or --all, or --fleet"
     elif follows_only and not follow:
         reason = "--new and --name go with -f"
     elif follows_only and lines is not None:
@@ -188,7 +205,8 @@ class _Printer:
         line = self._native(event) if self._raw and event["type"] != "gap" else self._coloured(event)
         if line is None:
             return None
-        return (self._ink("dim", f"{event['session_id'][:SHORT_ID]}  ") if self._prefix else "") + line
+        box = f"{event['box']}/" if "box" in event else ""
+        return (self._ink("dim", f"{box}{plain(event['session_id'])[:SHORT_ID]}  ") if self._prefix else "") + line
 
     def _native(self, event: Event) -> str | None:
         """Return the CLI's line once, or None for an event of the daemon."""

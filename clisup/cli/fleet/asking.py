@@ -25,6 +25,7 @@ __all__ = [
     "everywhere",
     "exit_code",
     "failure_of",
+    "malformed",
     "path_of",
     "print_failure",
     "print_failures",
@@ -95,12 +96,13 @@ def _ask_one(box: str, ask: Callable[[str], _T], done: queue.SimpleQueue[BoxAnsw
     except ClisupError as error:
         done.put(BoxAnswer(box, None, error))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):  # no shape that clisup knows
-        done.put(BoxAnswer(box, None, _malformed(box)))
+        done.put(BoxAnswer(box, None, malformed(box)))
     except BaseException as error:
         done.put(BoxAnswer(box, None, WorldError(f"cannot ask box {box}, because of {type(error).__name__}", box=box)))
 
 
-def _malformed(box: str) -> WorldError:
+def malformed(box: str) -> WorldError:
+    """Return the error for an answer that has no form that clisup knows."""
     return WorldError(
         f"cannot use the answer of box {box}, because it has another form than this clisup knows",
         hint="upgrade the older of the two",
