@@ -81,8 +81,8 @@ def parse_address(url: str) -> Address:
 
 def _host_and_port(url: str, text: str) -> tuple[str, int | None]:
     if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":") if rest.startswith(":") else rest and "?"
+        host, closed, rest = text[1:].partition("]")
+        port = "" if closed and not rest else rest[1:] if rest.startswith(":") and rest[1:] else "?"
     else:
         host, _, port = text.partition(":")
         if text.endswith(":"):
