@@ -46,7 +46,7 @@ EXIT_CODES = {
     EXIT_OK: "success; of a turn: it completed",
     EXIT_TURN_FAILED: "a turn failed, or the command did not do what it was asked for",
     EXIT_USAGE: "wrong options, arguments or state",
-    EXIT_NOT_RUNNING: "no daemon runs",
+    EXIT_NOT_RUNNING: "no daemon runs, or the box does not answer",
     EXIT_NO_SESSION: "no session matches",
     EXIT_UNAVAILABLE: "the CLI or a service is missing, unsupported or not logged in; the disk fails",
     EXIT_UNWRITABLE: "stdout cannot be written, for example on a full disk; a turn goes on",
