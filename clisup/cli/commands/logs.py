@@ -80,10 +80,7 @@ def logs(
     if everywhere:
         if name is not None:
             raise usage("cannot keep one place in all boxes", hint="give --on BOX with --name")
-        from clisup.cli.fleet.logs import FleetLogs
-
-        fleet = FleetLogs(printer, raw=look["raw"], deltas=not look["no_deltas"])
-        return fleet.follow(lines, new=new) if follow else fleet.show(lines)
+        return _of_all_boxes(printer, lines, look, follow=follow, new=new)
     try:
         client = Client.connect(name="clisup-logs")
     except ClisupError as error:
@@ -103,6 +100,13 @@ def logs(
         if follow:
             _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
     return EXIT_OK
+
+
+def _of_all_boxes(printer: _Printer, lines: int | None, look: dict[str, bool], *, follow: bool, new: bool) -> int:
+    from clisup.cli.fleet.logs import FleetLogs
+
+    fleet = FleetLogs(printer, raw=look["raw"], deltas=not look["no_deltas"])
+    return fleet.follow(lines, new=new) if follow else fleet.show(lines)
 
 
 def _check(session: str | None, everything: bool, follow: bool, follows_only: bool, lines: int | None) -> None:

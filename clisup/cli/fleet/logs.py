@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from clisup.cli.fleet.asking import BoxAnswer, ask_all, everywhere, exit_code, malformed, path_of, print_failure
 from clisup.cli.lookup import by_time, stored_of_all
-from clisup.cli.views.events import Event, event_line
+from clisup.cli.views.events import Event, checked_event
 from clisup.cli.views.terminal import Ink
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower
@@ -91,7 +91,7 @@ class FleetLogs:
     def _shown(self, box: str, event: Event) -> ClisupError | None:
         """Print the event. Return the error of a box that sends what is no event."""
         try:
-            _check(event)
+            checked_event(event)
         except _MALFORMED:
             return malformed(box)
         self._printer.print({"box": box, **event})
@@ -100,7 +100,7 @@ class FleetLogs:
     def _stored(self, box: str, client: Client) -> Iterator[Event]:
         try:
             for event in stored_of_all(client, raw=self._raw):
-                _check(event)
+                checked_event(event)
                 self._cursors[box][event["session_id"]] = int(event.get("seq") or event["to_seq"])
                 yield {"box": box, **event}
         except ClisupError as error:
@@ -121,13 +121,6 @@ class FleetLogs:
             said.put((box, error))
         except _MALFORMED:
             said.put((box, malformed(box)))
-
-
-def _check(event: Event) -> None:
-    """Raise `KeyError`, `TypeError` or their like for what cannot be printed as an event."""
-    if not isinstance(event["session_id"], str) or not isinstance(event["type"], str):
-        raise TypeError
-    event_line(event)
 
 
 def _note(box: str, text: str) -> None:

@@ -11,10 +11,10 @@ from typing import TypeVar
 from clisup.cli.fleet.asking import BoxAnswer, ask_all, everywhere, exit_code, failure_of, print_failures
 from clisup.cli.lookup import all_sessions
 from clisup.cli.status.columns import (
-    COLUMNS,
     DEFAULT,
     GO_FIRST,
     busy,
+    checked_rows,
     inked,
     left_out,
     newest_first,
@@ -72,7 +72,7 @@ def show_fleet_status(options: StatusOptions) -> int:
 def _status(path: str) -> JsonObject:
     with RawClient.connect(path, name="clisup-status") as client:
         status: JsonObject = client.call("daemon/status")
-    status["sessions"] = _checked(status["sessions"])
+    status["sessions"] = checked_rows(status["sessions"])
     _box_row("", status)
     return status
 
@@ -104,7 +104,7 @@ def show_fleet_sessions(
     def ask(path: str) -> list[JsonObject]:
         with RawClient.connect(path, name="clisup-sessions") as client:
             rows = (row for state in states for row in all_sessions(client, state=state, labels=labels))
-            return _checked(list(islice(rows, MOST_SESSIONS)))
+            return checked_rows(list(islice(rows, MOST_SESSIONS)))
 
     answers = ask_all(everywhere(), ask)
     if as_json:
@@ -114,17 +114,6 @@ def show_fleet_sessions(
     _print_sessions(newest_first(sessions), columns, Ink(), width_of(sys.stdout), listed)
     print_failures(answers)
     return exit_code(answers)
-
-
-def _checked(rows: list[JsonObject]) -> list[JsonObject]:
-    """Return the rows of a box. Raises `TypeError`, `KeyError` and their like for rows that a table cannot show."""
-    for row in rows:
-        if not isinstance(row["session_id"], str):
-            raise TypeError
-        busy(row)
-        for cell in COLUMNS.values():
-            cell(row)
-    return rows
 
 
 def _print_sessions(
