@@ -5,12 +5,14 @@ A real sshd is tried where one is installed (`CLISUP_SSHD` names another), as in
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from harness import Harness, until
 from serving import serve
 
 import clisup
+from clisup.cli.top.app import Top
 from clisup.client.aio import open_client
 from clisup.client.sync import Client
 
@@ -212,6 +215,54 @@ def test_a_trio_client_whose_box_is_away_hears_why(here: Fleet) -> None:
     assert trio.run(main).startswith("box_away: cannot reach box gone, because ssh says: ssh: Could not resolve")
 
 
+ASKS = '@ask Bash {"command":"git push origin main"}'
+
+
+def screen(app: Any) -> str:
+    return "\n".join("".join(part.text for part in strip) for strip in app.screen._compositor.render_strips())
+
+
+def test_one_view_shows_all_boxes_and_answers_on_the_box_that_asks(here: Fleet) -> None:
+    here.clisup("fleet", "add", "gone", "ssh://gone")
+    one, two = here.boxes["one"], here.boxes["two"]
+    stalled = one.new(title="stalled work")
+    turn = stalled.prompt("@stall")
+    asking = two.new(mode="live", permission_mode="default", title="asking work")
+    asked = asking.prompt(f"{ASKS}\nAfter it.")
+
+    async def look() -> None:
+        top = Top("", boxes=["here", "one", "two", "gone"])
+        async with top.run_test(size=(120, 35)) as pilot:
+
+            async def see(*texts: str) -> None:
+                for text in texts:
+                    end = time.monotonic() + 60
+                    while text not in screen(top):
+                        assert time.monotonic() < end, f"no {text!r} in {screen(top)}"
+                        await pilot.pause(0.05)
+
+            await see(
+                "BOX", "2 of 3 boxes answer", "gone  ssh says: ssh: Could not resolve", "stalled work", "asking work"
+            )
+            await see(f"two/{asking.id[:8]} wants you", "git push origin main")
+            assert "here" not in screen(top)
+            await pilot.pause(1)
+            await pilot.press("a")
+            await pilot.pause(0.1)
+            await see("completed")
+            top.rows.selected = f"one/{stalled.id}"
+            await pilot.press("f")
+            await see(f"one/{stalled.id[:8]} demo", "turn_started")
+            await pilot.press("i")
+            await see(f"End {turn} of one/{stalled.id[:8]}")
+            await pilot.press("y")
+            await see("turn_completed")
+
+    asyncio.run(look())
+    assert asking.end_of(asked)["outcome"] == "completed"
+    assert stalled.end_of(turn)["outcome"] == "interrupted"
+
+
 def test_no_ssh_is_left_behind(here: Fleet) -> None:
     for _ in range(3):
         with Client.connect("box:one") as client:
@@ -235,7 +286,8 @@ def test_a_batch_runs_on_a_box(fleet: Fleet, tmp_path: Path) -> None:
         in fleet.clisup("batch", str(prompts), "-b", "demo", "--on", "two").stderr
     )
     ran = fleet.clisup("batch", str(prompts), "-b", "demo", "--on", "two", "-C", "/tmp", "--json")
-    assert [json.loads(line)["text"] for line in ran.stdout.splitlines()] == ["You said: one", "You said: two"]
+    texts = sorted(json.loads(line)["text"] for line in ran.stdout.splitlines())
+    assert texts == ["You said: one", "You said: two"]
 
 
 def test_the_daemon_of_a_box_is_restarted_and_stopped_over_the_connection(fleet: Fleet) -> None:

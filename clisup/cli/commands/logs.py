@@ -78,9 +78,7 @@ def logs(
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     printer = _Printer(prefix=everything or everywhere, **look)
     if everywhere:
-        if name is not None:
-            raise usage("cannot keep one place in all boxes", hint="give --on BOX with --name")
-        return _of_all_boxes(printer, lines, look, follow=follow, new=new)
+        return _of_all_boxes(printer, lines, look, follow=follow, new=new, name=name)
     try:
         client = Client.connect(name="clisup-logs")
     except ClisupError as error:
@@ -93,18 +91,21 @@ def logs(
     with client:
         wanted = "*" if everything else find_session(client, str(session))
         if follow and lines is None:
-            _follow(client, wanted, None if new else 0, name, printer, look)
-            return EXIT_OK
+            return _follow(client, wanted, None if new else 0, name, printer, look)
         events = stored_of_all(client, raw=look["raw"]) if everything else stored(client, wanted, raw=look["raw"])
         seqs = printer.print_last(lines, events)
         if follow:
-            _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
+            return _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
     return EXIT_OK
 
 
-def _of_all_boxes(printer: _Printer, lines: int | None, look: dict[str, bool], *, follow: bool, new: bool) -> int:
+def _of_all_boxes(
+    printer: _Printer, lines: int | None, look: dict[str, bool], *, follow: bool, new: bool, name: str | None
+) -> int:
     from clisup.cli.fleet.logs import FleetLogs
 
+    if name is not None:
+        raise usage("cannot keep one place in all boxes", hint="give --on BOX with --name")
     fleet = FleetLogs(printer, raw=look["raw"], deltas=not look["no_deltas"])
     return fleet.follow(lines, new=new) if follow else fleet.show(lines)
 
@@ -128,7 +129,7 @@ def _follow(
     name: str | None,
     printer: _Printer,
     look: dict[str, bool],
-) -> None:
+) -> int:
     ink = Ink(sys.stderr)
     options: JsonObject = {"raw": look["raw"], "deltas": not look["no_deltas"]} | ({"name": name} if name else {})
     events = client.follow(
@@ -143,6 +144,7 @@ def _follow(
             printer.print_all(events)
         else:
             _print_and_ack(events, printer)
+    return EXIT_OK
 
 
 def _print_and_ack(events: Follower, printer: _Printer) -> None:
