@@ -97,9 +97,9 @@ def _complete_box(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def _noted(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is None or ctx.resilient_parsing:
+    if value is None:
         return
-    if ctx.meta.setdefault(_ON, value) != value:
+    if ctx.meta.setdefault(_ON, value) != value and not ctx.resilient_parsing:
         raise usage(f"cannot reach two boxes at once: {ctx.meta[_ON]} and {value}", hint="one command for each")
 
 

@@ -306,6 +306,8 @@ class RawClient:
         try:
             self.send(encode_request(1, "initialize", initialize_params(self._name)))
             self.server = self._answer(1, "initialize", answer_limit(self.path))
+            if not isinstance(self.server, dict):
+                raise not_json(self.path)
         except ClisupError as error:
             failure = error if self._link is None else self._link.failed(error)
             self._hang_up()

@@ -21,7 +21,7 @@ SAID_LINES, SAID_CHARS = 3, 200
 
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
 _SESSION_LIKE = re.compile(r"[0-9a-f-]{4,}")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+$\\-]{0,63}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|[0-9A-Fa-f:][0-9A-Fa-f:.%A-Za-z0-9]{1,63}")
 _FORMS = "ssh://[user@]host[:port][/path/of/socket], or unix:///path/of/socket"
 
@@ -103,9 +103,20 @@ def _socket(url: str, path: str) -> str:
 def ssh_words(address: Address, clisup: str) -> list[str]:
     """Return the command line that connects stdin and stdout to the daemon of the box.
 
-    The far side finds its own socket, and needs no permission for forwarding.
+    The far side finds its own socket, and needs no permission for forwarding. The log level hides banners.
     """
-    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ServerAliveInterval=15"]
+    words = [
+        "ssh",
+        "-T",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "LogLevel=ERROR",
+        "-o",
+        f"ConnectTimeout={CONNECT_S}",
+        "-o",
+        "ServerAliveInterval=15",
+    ]
     words += ["-p", str(address.port)] if address.port else []
     words += ["-l", address.user] if address.user else []
     named = ["env", f"CLISUP_SOCKET={address.socket}"] if address.socket else []
@@ -115,7 +126,7 @@ def ssh_words(address: Address, clisup: str) -> list[str]:
 def said(text: bytes) -> str:
     """Return the first lines of ssh's stderr as one line without control characters."""
     lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
-    shown = [line[:SAID_CHARS] for line in lines if line][:SAID_LINES]
+    shown = [line[:SAID_CHARS] for line in lines if line.strip("@ ")][:SAID_LINES]  # ssh frames a warning with @
     return "; ".join("".join(c if c.isprintable() else "?" for c in line) for line in shown)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Ran
 from fake_daemon import OTHER, SESSION, SILENCE, FakeDaemon
 from test_status import STATUS
 
@@ -24,7 +23,7 @@ from clisup.errors import KINDS, UsageError
 from clisup.fleet.book import MAX_BOXES
 from clisup.fleet.boxes import Address, check_name, parse_address, said, ssh_words
 
-Run = Callable[..., Ran]
+Run = Callable[..., Any]
 
 SSH = """#!/bin/sh
 for word; do host=$command; command=$word; done

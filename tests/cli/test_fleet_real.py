@@ -184,6 +184,8 @@ def test_all_boxes_are_followed_and_a_lost_connection_repeats_and_loses_nothing(
 def test_an_interrupt_from_the_keyboard_reaches_the_turn_on_the_box(fleet: Fleet) -> None:
     run = fleet.begin("run", "--on", "one", "-b", "demo", "-C", "/tmp", "@stall")
     until(lambda: any(s.get("turn_id") for s in sessions_of(fleet.boxes["one"])), "no turn runs")
+    assert run.stderr is not None
+    assert run.stderr.readline().startswith("session ")  # from here on the command handles the signal
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=90)
     assert run.returncode == 130

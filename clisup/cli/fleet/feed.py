@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from clisup.cli.fleet.asking import malformed, path_of
+from clisup.cli.fleet.asking import AT_ONCE, malformed, path_of
 from clisup.cli.status.columns import checked_rows
 from clisup.cli.top.link import EventFeed
 from clisup.cli.top.model import pause_after
@@ -42,6 +42,7 @@ class _Box:
         self.error = "not asked yet"
         self.absent = False
         self.connected = False
+        self.answers = asyncio.Event()
 
     def take(self, status: JsonObject) -> None:
         """Take an answer to `daemon/status`. Raises `KeyError`, `TypeError` and their like for one of another form."""
@@ -50,9 +51,11 @@ class _Box:
             int(row["next_seq"]), int(row["first_seq"]), float(row.get("age_s") or 0.0), float(row.get("idle_s") or 0.0)
         int(daemon["running"]), int(daemon["max_running"]), int(daemon["waiting"]), int(daemon["rss_bytes"] or 0)
         self.status, self.at, self.error, self.absent = status, monotonic(), "", False
+        self.answers.set()
 
     def fail(self, error: ClisupError) -> None:
         """Take an error. This machine has no row while its daemon does not run."""
+        self.answers.clear()
         self.status, self.error = None, str(error.data.get("reason") or error.message)
         self.absent = self.name == HERE and error.kind == "daemon_not_running"
 
@@ -75,6 +78,7 @@ class FleetFeed:
         self, names: Sequence[str], *, on_event: Callable[[Event], None], on_state: Callable[[bool], None]
     ) -> None:
         self._on_event, self._on_state = on_event, on_state
+        self._asking = asyncio.Semaphore(AT_ONCE)
         self._boxes = {name: _Box(name, self._feed_of(name)) for name in names}
 
     def place(self, session_id: str) -> tuple[str, str]:
@@ -107,7 +111,9 @@ class FleetFeed:
         )
 
     async def _follow(self, box: _Box) -> None:
+        """Follow the box as soon as it has answered the poll, and again after a refusal."""
         while True:
+            await box.answers.wait()
             try:
                 await box.feed.run()
             except ClisupError:
@@ -119,7 +125,8 @@ class FleetFeed:
         while True:
             began = monotonic()
             try:
-                box.take(await box.feed.call("daemon/status"))
+                async with self._asking:
+                    box.take(await box.feed.call("daemon/status"))
                 pause = pause_after(monotonic() - began)
             except ClisupError as error:
                 box.fail(error)

@@ -8,7 +8,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from clisup.cli.fleet.asking import BoxAnswer, ask_all, everywhere, exit_code, malformed, path_of, print_failure
+from clisup.cli.fleet.asking import (
+    AT_ONCE,
+    BoxAnswer,
+    ask_all,
+    everywhere,
+    exit_code,
+    malformed,
+    path_of,
+    print_failure,
+)
 from clisup.cli.lookup import by_time, stored_of_all
 from clisup.cli.views.events import Event, checked_event
 from clisup.cli.views.terminal import Ink
@@ -42,6 +51,7 @@ class FleetLogs:
 
     def __init__(self, printer: EventPrinter, *, raw: bool, deltas: bool) -> None:
         self._printer, self._raw, self._deltas = printer, raw, deltas
+        self._opening = threading.BoundedSemaphore(AT_ONCE)
         self._failed: dict[str, ClisupError] = {}
         self._cursors: dict[str, dict[str, int]] = {}
 
@@ -111,7 +121,9 @@ class FleetLogs:
     def _read(self, box: str, after: int | dict[str, int] | None, said: queue.Queue[_Said]) -> None:
         options: JsonObject = {"raw": self._raw, "deltas": self._deltas}
         try:
-            with Follower(path_of(box), "*", after, options=options, name=_NAME) as events:
+            with self._opening:
+                opened = Follower(path_of(box), "*", after, options=options, name=_NAME)
+            with opened as events:
                 events.on_lost = lambda: _note(box, "connection lost; trying again")
                 events.on_back = lambda: _note(box, "connected again")
                 for event in events:
