@@ -63,6 +63,8 @@ def approvals(context: click.Context, session: str | None, as_json: bool, everyw
       clisup approvals --watch --json | jq -c '[.type, .tool_name, .input.command]'
     """
     if context.invoked_subcommand is not None:
+        if everywhere:
+            raise usage("cannot answer on all boxes at once", hint="name the box: clisup approvals allow BOX/3")
         return 0
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     if everywhere:

@@ -62,18 +62,17 @@ def path_of(box: str) -> str:
     return socket_for_client({**os.environ, "CLISUP_ON": box}, os.getuid())
 
 
-def ask_all(names: Sequence[str], ask: Callable[[str], _T], *, patience_s: float | None = None) -> list[BoxAnswer[_T]]:
+def ask_all(names: Sequence[str], ask: Callable[[str], _T]) -> list[BoxAnswer[_T]]:
     """Return what `ask` returns for each box, in the order of the names. `ask` gets a client's path.
 
     This machine's daemon has no row if it does not run. Boxes that do not answer in time have an error.
     """
-    patience = PATIENCE_S if patience_s is None else patience_s
     found: dict[str, BoxAnswer[_T]] = {}
     done: queue.SimpleQueue[BoxAnswer[_T]] = queue.SimpleQueue()
     waiting, asked = list(names), dict[str, float]()
     while waiting or asked:
         while waiting and len(asked) < AT_ONCE:
-            asked[waiting[0]] = time.monotonic() + patience
+            asked[waiting[0]] = time.monotonic() + PATIENCE_S
             # A daemon thread: a box that never answers does not hold the command up.
             threading.Thread(target=_ask_one, args=(waiting.pop(0), ask, done), daemon=True).start()
         try:
@@ -83,7 +82,7 @@ def ask_all(names: Sequence[str], ask: Callable[[str], _T], *, patience_s: float
         except queue.Empty:
             for box in [box for box, until in asked.items() if until <= time.monotonic()]:
                 del asked[box]
-                found[box] = BoxAnswer(box, None, box_away(box, f"no answer came within {patience:g} s"))
+                found[box] = BoxAnswer(box, None, box_away(box, f"no answer came within {PATIENCE_S:g} s"))
     absent = found.get(HERE)
     if absent is not None and absent.error is not None and absent.error.kind == "daemon_not_running":
         del found[HERE]
