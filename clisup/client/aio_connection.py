@@ -60,6 +60,8 @@ class AsyncConnection:
             raise connection._failed(error) from None
         except BaseException:
             connection.close()
+            if connection._link is not None:
+                connection._link.end()
             raise
         return connection
 

@@ -313,6 +313,8 @@ class RawClient:
             self._hang_up()
             raise failure from None
         except BaseException:
+            if self._link is not None:
+                self._link.end()
             self._hang_up()
             raise
         self._last_id, self.lost = 1, False

@@ -67,12 +67,14 @@ class SshLink:
 
     def reason(self, otherwise: str) -> str:
         """Return why the connection ended: the last words of ssh, or `otherwise`."""
+        if self._stderr.closed:  # by this side
+            return otherwise
         until = time.monotonic() + END_S
         while self._process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
         try:
             self._said += os.read(self._stderr.fileno(), SAID_LIMIT - len(self._said))
-        except (OSError, ValueError):  # nothing more was said, or the link is closed
+        except (OSError, ValueError):  # nothing more was said, or another thread has closed the link
             pass
         if words := said(self._said):
             return f"ssh says: {words}"
@@ -84,10 +86,14 @@ class SshLink:
         if error.kind == "box_away":
             why = self.reason(str(error.data.get("reason") or error.message))
             error = box_away(self._box.name, why, hint=self._hint(why))
+        self.end()
+        return error
+
+    def end(self) -> None:
+        """End ssh at once, and close the client's end."""
         self._process.kill()
         self._process.wait()
         self.close()
-        return error
 
     def close(self) -> None:
         """Close the client's end. ssh sends what it has, and ends."""

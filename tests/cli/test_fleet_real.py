@@ -48,7 +48,7 @@ class Fleet:
         self._program(
             "ssh",
             f"echo $$ >> {self.pids}\nfor word; do host=$command; command=$word; done\n"
-            f'case $host in\n{cases}\n*) echo "ssh: Could not resolve hostname $host" >&2; exit 255;;\nesac\n'
+            f'case $host in\n{cases}\nhangs) read -r line; echo $$ >> {self.pids}.hang; exec sleep 600;;\n*) echo "ssh: Could not resolve hostname $host" >&2; exit 255;;\nesac\n'
             'exec env -i "$@" sh -c "exec $command"',
         )
         self.env = {
@@ -80,9 +80,13 @@ class Fleet:
         argv = [sys.executable, "-m", "clisup", *args]
         return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    def ssh(self) -> list[int]:
+        """Every ssh that was started."""
+        return [int(pid) for pid in self.pids.read_text().split()]
+
     def kill_ssh(self) -> None:
         """Kill all that runs of ssh: the network is gone."""
-        for pid in map(int, self.pids.read_text().split()):
+        for pid in self.ssh():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -102,6 +106,13 @@ def here(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     for name in ("CLISUP_SOCKET", "CLISUP_ON", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     return fleet
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def sessions_of(box: Harness) -> list[dict[str, Any]]:
@@ -269,15 +280,18 @@ def test_no_ssh_is_left_behind(here: Fleet) -> None:
     for _ in range(3):
         with Client.connect("box:one") as client:
             client.call("ping")
-    pids = [int(pid) for pid in here.pids.read_text().split()]
+    until(lambda: not any(map(runs, here.ssh())), "an ssh is left")
 
-    def runs(pid: int) -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
 
-    until(lambda: not any(map(runs, pids)), "an ssh is left")
+def test_ctrl_c_ends_an_ssh_that_hangs(fleet: Fleet) -> None:
+    fleet.clisup("fleet", "add", "stuck", "ssh://hangs")
+    status = fleet.begin("status", "--on", "stuck")
+    asked = Path(f"{fleet.pids}.hang")
+    pid = int(until(lambda: asked.exists() and asked.read_text(), "ssh gets no request"))
+    status.send_signal(signal.SIGINT)
+    status.communicate(timeout=60)
+    assert status.returncode == 130
+    assert not runs(pid)
 
 
 def test_a_batch_runs_on_a_box(fleet: Fleet, tmp_path: Path) -> None:
