@@ -48,7 +48,8 @@ class Fleet:
         self._program(
             "ssh",
             f"echo $$ >> {self.pids}\nfor word; do host=$command; command=$word; done\n"
-            f'case $host in\n{cases}\nhangs) read -r line; echo $$ >> {self.pids}.hang; exec sleep 600;;\n*) echo "ssh: Could not resolve hostname $host" >&2; exit 255;;\nesac\n'
+            f"case $host in\n{cases}\nhangs) read -r line; echo $$ >> {self.pids}.hang; exec sleep 600;;\n"
+            '*) echo "ssh: Could not resolve hostname $host" >&2; exit 255;;\nesac\n'
             'exec env -i "$@" sh -c "exec $command"',
         )
         self.env = {
