@@ -28,7 +28,7 @@ demo: $(READY)  ## the main job on the embedded demo backend, in about 10 s, in 
 	@$(BIN)/clisup demo
 
 # Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
-test: $(READY) lint  ## linters, types, the import contract and the tests (6 minutes on 2 cores)
+test: $(READY) lint  ## linters, types, the import contract and the tests (2 minutes on 2 cores)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "not e2e and not long"
 
 test-long: $(READY)  ## the tests with whole daemons: kills, restarts, full disks, every command of the docs (24 minutes on 2 cores)

@@ -145,7 +145,8 @@ KINDS: dict[str, ErrorKind] = {
 TURN_KINDS: dict[str, TurnKind] = {
     "authentication":    TurnKind(_backend("login", "environment"),
                                   "log in with the CLI itself ({backend}), or set its key in [backends.{backend}] env; then try again"),
-    "permission":        TurnKind(_backend("login", "root"), "the account may not use this model: choose another with --model"),
+    "permission":        TurnKind(_backend("login", "root"),
+                                  "the account may not use this model: choose another (clisup set {session_id} --model MODEL)"),
     "rate_limit":        TurnKind(hint="wait, then send the prompt again"),
     # A key in the environment has another quota than the login.
     "quota_exceeded":    TurnKind(_backend("login", "environment"), "wait for the quota to reset, or use another account"),
@@ -153,7 +154,7 @@ TURN_KINDS: dict[str, TurnKind] = {
     "server":            TurnKind(),
     # The environment may name another endpoint, or a certificate is not valid yet.
     "network":           TurnKind(_backend("environment", "clock")),
-    "model_not_found":   TurnKind(hint="choose another with --model"),
+    "model_not_found":   TurnKind(hint="choose another: clisup set {session_id} --model MODEL"),
     "invalid_request":   TurnKind(_backend("version", "argv")),
     "context_overflow":  TurnKind(hint="open a new session, or send less"),
     "max_turns":         TurnKind(),

@@ -34,7 +34,7 @@ HIDDEN = ("/home", "/root", "/run/user")
 """Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
 _LINGER = "/var/lib/systemd/linger"
 _TYPE = "Type=notify"
-"""Line of the service's unit before which the line with PATH stands."""
+"""Line of a user's unit before which the line with PATH stands."""
 
 CLIS = ("claude", "codex", "gemini", "qwen")
 """Commands of the built-in backends that a user installs."""
@@ -61,7 +61,7 @@ class Target:
 class InstallPlan:
     """Steps as `{action, target, detail}`, each with its function (None: nothing to do), and advice for the user.
 
-    `search_path` is the PATH of the unit, None if systemd gives its own. `clis` are the CLIs that are found on it.
+    `search_path` is the PATH of the unit, None without a new unit. `clis` are the CLIs that are found on it.
     """
 
     steps: list[tuple[dict[str, str], Callable[[], None] | None]] = field(default_factory=list)
@@ -139,9 +139,8 @@ def plan_install(
         _check_rights(target)
         target.manager.check()
     plan = InstallPlan()
-    if target.manager.user:
-        plan.search_path = search_path_of(env)
-        plan.clis = find_clis(plan.search_path)
+    plan.search_path = search_path_of(env) if target.manager.user else _system_search_path(target, env)
+    plan.clis = find_clis(plan.search_path)
     changed = _plan_files(plan, target, command, force=force)
     if changed:
         plan.order(target.manager, "daemon-reload")
@@ -172,14 +171,15 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
     if not there:
         plan.add("keep", target.directory, "it has no unit of clisup")
         return plan
-    if not force and (edited := [name for name in there if _standing(target, name, there[name]) == "edited"]):
+    if not force and (edited := [name for name in there if _standing(name, there[name]) == "edited"]):
         raise _edited(target.path(edited[0]), "remove")
     plan.order(target.manager, "disable", "--now", target.socket, target.service)
     others = [] if target.manager.user else _other_instances(target)
     if not target.manager.user:
         plan.order(target.manager, "stop", f"clisup-tmp@{target.user}.service")
-        if read_unit(_home_file(target)) is not None:
-            plan.add("remove", _home_file(target), do=lambda: remove_unit(_home_file(target)))
+        for path in (_drop_in(target, "home"), _drop_in(target, "path")):
+            if read_unit(path) is not None:
+                plan.add("remove", path, do=lambda path=path: remove_unit(path))  # type: ignore[misc]
     for name in there:
         path = target.path(name)
         if others:
@@ -194,10 +194,13 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
 def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool) -> bool:
     """Plan the unit files, and tell whether one changes. Raises `UsageError` for an edited file."""
     wanted = {target.path(name): (shipped_unit(name), command) for name in target.files}
-    lines = {} if plan.search_path is None else {_TYPE: f"{path_line(plan.search_path)}\n{_TYPE}"}
+    search = path_line(plan.search_path or os.defpath)
+    lines = {_TYPE: f"{search}\n{_TYPE}"} if target.manager.user else {}
     texts = {path: unit_text(shipped, command, __version__, lines) for path, (shipped, command) in wanted.items()}
     if (home := _home_text(target)) is not None:
-        texts[_home_file(target)] = home
+        texts[_drop_in(target, "home")] = home
+    if not target.manager.user:  # clisup@.service is for all users
+        texts[_drop_in(target, "path")] = unit_text(f"[Service]\n{search}\n", "", __version__)
     changed = False
     for path, text in texts.items():
         found = read_unit(path)
@@ -222,6 +225,27 @@ def search_path_of(env: Mapping[str, str]) -> str:
     return os.pathsep.join(place for place in places if _is_sound(place)) or os.defpath
 
 
+def _system_search_path(target: Target, env: Mapping[str, str]) -> str:
+    """Return the PATH of a unit of the system: root's, and the user's own directories of programs.
+
+    Directories that the unit's sandbox hides, and those of other users than root and this one, are left out.
+    """
+    named = search_path_of(env).split(os.pathsep)
+    own = [os.path.join(target.home, name) for name in (".local/bin", "bin")]
+    owners = {0, pwd.getpwnam(target.user).pw_uid}
+    places = dict.fromkeys([*own, *named])
+    return os.pathsep.join(p for p in places if _is_sound(p) and _is_seen(target, p) and os.stat(p).st_uid in owners)
+
+
+def _is_seen(target: Target, path: str) -> bool:
+    """Tell whether the sandbox of a unit of the system shows the path: other homes are hidden."""
+    return _below(path, target.home.rstrip("/")) or not any(_below(path, place) for place in HIDDEN)
+
+
+def _below(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")
+
+
 def _is_sound(place: str) -> bool:
     try:
         place.encode()
@@ -235,7 +259,7 @@ def find_clis(search_path: str) -> dict[str, str | None]:
     return {name: shutil.which(name, path=search_path) for name in CLIS}
 
 
-def _standing(target: Target, name: str, found: str) -> str:
+def _standing(name: str, found: str) -> str:
     shipped = shipped_unit(name)
     return standing_of(found, unit_text(shipped, "", __version__), shipped)
 
@@ -248,15 +272,15 @@ def _edited(path: str, what: str) -> UsageError:
     )
 
 
-def _home_file(target: Target) -> str:
-    return target.path(f"{target.service}.d/clisup-home.conf")
+def _drop_in(target: Target, name: str) -> str:
+    return target.path(f"{target.service}.d/clisup-{name}.conf")
 
 
 def _home_text(target: Target) -> str | None:
     """Return a drop-in for a home outside /home, or None."""
     if target.manager.user or target.home == f"/home/{target.user}":
         return None
-    hidden = any(target.home == place or target.home.startswith(f"{place}/") for place in HIDDEN)
+    hidden = any(_below(target.home, place) for place in HIDDEN)
     line = f"BindPaths={target.home}" if hidden else f"ReadWritePaths={target.home}"
     return unit_text(f"[Service]\n{line}\n", "", __version__)
 
@@ -282,8 +306,7 @@ def _check_executable(target: Target, command: str, *python: str) -> None:
     if target.manager.user:
         return
     for path in map(os.path.realpath, (command, *python)):
-        own = path.startswith(f"{target.home.rstrip('/')}/")
-        if not own and any(path.startswith(f"{place}/") for place in HIDDEN):
+        if not _is_seen(target, path):
             raise UsageError(
                 f"cannot start {path} for {target.user}, because the unit cannot see other homes",
                 kind="usage",
@@ -340,6 +363,11 @@ def _advise(plan: InstallPlan, target: Target, env: Mapping[str, str]) -> None:
         plan.advice.append(
             f"{target.user} and root can reach it: CLISUP_SOCKET=/run/clisup/{target.user}/clisup.sock clisup status"
         )
+        if None in plan.clis.values():
+            plan.advice.append(
+                f"a CLI that only {target.user}'s shell finds (command -v claude): repeat this with its directory, "
+                'as sudo env "PATH=DIRECTORY:$PATH" clisup install ...; the unit sees no other home'
+            )
 
 
 def _own_name() -> str:

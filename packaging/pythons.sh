@@ -45,15 +45,19 @@ room_of() {
     fi
     if [ ! -x "$room/usr/bin/python$1" ]; then
         rm -rf "$room"
-        debootstrap --variant=minbase --include="python$1,python$1-venv,git,procps" "$name" "$room" > "$rooms/$name.log" 2>&1 || {
+        mirror=$(apt-get indextargets --format '$(SITE)' | head -1)
+        # debootstrap has one script for all current releases; an older debootstrap knows not every name.
+        debootstrap --variant=minbase --include="python$1,python$1-venv,git,procps" \
+            "$name" "$room" "$mirror" /usr/share/debootstrap/scripts/sid > "$rooms/$name.log" 2>&1 || {
             tail -5 "$rooms/$name.log" >&2
             return 1
         }
         mkdir -p "$room/src"
+        ln -sf "python$1" "$room/usr/bin/python3"
     fi
 }
 
-for minor in 3.11 3.12 3.13 3.14; do
+for minor in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
     python=$(found $minor)
     venv=$rooms/venv-$minor
     rm -rf "$venv"

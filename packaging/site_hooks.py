@@ -43,6 +43,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return _LINK.sub(plain, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Return the page with bars in table cells as GitHub shows them: MkDocs keeps the backslash before a bar in code."""
+    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
+
+
 def on_post_build(config: Any, **_: Any) -> None:
     """Add Mermaid to the site, so that no page loads a script of another host."""
     shutil.copy(MERMAID, Path(config["site_dir"]) / "mermaid.min.js")

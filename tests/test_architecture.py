@@ -6,6 +6,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
         "clisup.config.edit",  # `clisup setup` adds to the file, and loads none of the model for that
+        "clisup.policy.form_schema",  # a form and its check read a schema alike
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",
         "clisup.installing",
@@ -248,14 +250,20 @@ class Module(NamedTuple):
         return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
 
 
-def module(path: Path) -> Module:
+def module_name(path: Path) -> str:
+    """Return the dotted name of a source file: `clisup/model/events.py` -> `clisup.model.events`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(name, path, ast.parse(path.read_text(), str(path)))
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = [module(path) for path in sorted(PACKAGE.rglob("*.py"))]
-NAMES = {module.name for module in MODULES}
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = {module_name(path) for path in FILES}
+
+
+@cache
+def all_modules() -> list[Module]:
+    """Parse the package once. The collection of the tests, which each worker repeats, does not need the trees."""
+    return [Module(module_name(path), path, ast.parse(path.read_text(), str(path))) for path in FILES]
 
 
 class Import(NamedTuple):
@@ -335,14 +343,14 @@ def report(found: list[str], rule: str) -> None:
 
 
 def test_every_part_of_the_package_has_a_place_in_the_contract() -> None:
-    assert {module.part for module in MODULES} == set(MAY_IMPORT)
+    assert {module.part for module in all_modules()} == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
 def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
     found = [
         f"{module.at(item.node)}: {module.name} imports {item.target}"
-        for module in MODULES
+        for module in all_modules()
         if module.part == part
         for item in imports(module)
         if item.top == "clisup" and not within(item.target, MAY_IMPORT[part] | ({part} if part != "clisup" else set()))
@@ -356,7 +364,7 @@ def test_a_folder_of_the_daemon_imports_only_what_lies_below_it(room: str) -> No
     below = {f"clisup.daemon.{other}" for other in DAEMON_ROOMS[room]}
     found = [
         f"{module.at(item.node)}: {module.name} imports {item.target}"
-        for module in MODULES
+        for module in all_modules()
         if within(module.name, {f"clisup.daemon.{room}"})
         for item in imports(module)
         if within(item.target, above) and not within(item.target, below)
@@ -370,7 +378,7 @@ def test_a_folder_of_the_daemon_imports_only_what_lies_below_it(room: str) -> No
 def test_what_is_below_the_seam_of_the_model_layer_knows_nothing_of_what_is_above() -> None:
     found = [
         f"{module.at(item.node)}: {module.name} imports {item.target}"
-        for module in MODULES
+        for module in all_modules()
         if module.part == "clisup.llm" and module.name not in WHOLE_MODEL_LAYER
         for item in imports(module)
         if within(item.target, set(MODEL_LAYER)) and not within(item.target, of_the_model_layer(module))
@@ -387,7 +395,7 @@ def of_the_model_layer(module: Module) -> set[str]:
 def test_a_part_uses_only_the_libraries_that_it_may(part: str) -> None:
     found = [
         f"{module.at(item.node)}: {module.name} imports {item.target}"
-        for module in MODULES
+        for module in all_modules()
         if module.part == part
         for item in imports(module)
         if item.top != "clisup" and item.top not in STDLIB
@@ -399,14 +407,14 @@ def test_a_part_uses_only_the_libraries_that_it_may(part: str) -> None:
 def test_pure_packages_import_no_effects() -> None:
     found = [
         f"{module.at(item.node)}: {module.name} imports {item.target}"
-        for module in MODULES
+        for module in all_modules()
         if module.part in PURE
         for item in imports(module)
         if item.top in EFFECTS - set(PURE_FACTS)
     ]
     found += [
         f"{module.at(node)}: {owner}.{name}"
-        for module in MODULES
+        for module in all_modules()
         if module.part in PURE
         for owner, name, node in attributes(module)
         if owner in PURE_FACTS and name not in PURE_FACTS[owner]
@@ -417,17 +425,17 @@ def test_pure_packages_import_no_effects() -> None:
 def test_pure_packages_open_no_file_and_ask_no_clock() -> None:
     found = [
         f"{module.at(node)}: {node.func.id}()"
-        for module in MODULES
+        for module in all_modules()
         if module.part in PURE
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input", "print")
     ]
-    found += [line for module in MODULES if module.part in PURE for line in used(module, CLOCKS)]
+    found += [line for module in all_modules() if module.part in PURE for line in used(module, CLOCKS)]
     report(found, "rules, backends and wire are pure:")
 
 
 def test_only_one_file_reads_the_clocks() -> None:
-    checked = [m for m in MODULES if m.part in ("clisup.daemon", "clisup.host") and m.name not in CLOCK_FILES]
+    checked = [m for m in all_modules() if m.part in ("clisup.daemon", "clisup.host") and m.name not in CLOCK_FILES]
     found = [line for module in checked for line in used(module, CLOCKS)]
     report(found, "in daemon and host, only host/clock.py reads a clock:")
 
@@ -436,7 +444,7 @@ def test_only_named_files_start_processes() -> None:
     exempt = SPAWN_FILES | set(SPAWN_ELSEWHERE)
     found = [
         line
-        for module in MODULES
+        for module in all_modules()
         if module.name not in exempt and module.part != "clisup.demo"
         for line in used(module, SPAWNING)
         if line.split(".")[-1] not in RE_EXECUTES.get(module.name, set())
@@ -456,7 +464,7 @@ def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
     )
     found = [
         line
-        for module in MODULES
+        for module in all_modules()
         if module.part in side and module.name not in ENVIRON_FILES
         for line in used(module, {"os": {"environ", "getenv", "environb", "putenv"}})
     ]
@@ -466,7 +474,7 @@ def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
 def test_no_function_is_longer_than_a_screen() -> None:
     found = [
         f"{module.at(node)}: {node.name} has {length} lines"
-        for module in MODULES
+        for module in all_modules()
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (length := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION
@@ -477,20 +485,20 @@ def test_no_function_is_longer_than_a_screen() -> None:
 def test_no_file_is_longer_than_can_be_read_in_one_go() -> None:
     found = [
         f"{module.path.relative_to(ROOT)}: {length} lines"
-        for module in MODULES
+        for module in all_modules()
         if (length := len(module.path.read_text().splitlines())) > MAX_FILE and module.name not in LONG_FILES
     ]
     report(found, f"a file has {MAX_FILE} lines at most:")
 
 
 def test_no_new_import_circle() -> None:
-    found = circles(import_graph(MODULES))
+    found = circles(import_graph(all_modules()))
     report([" ".join(sorted(ring)) for ring in found], "these modules import each other in a circle:")
 
 
 def test_no_class_name_stands_twice() -> None:
     places: dict[str, list[str]] = {}
-    for module in MODULES:
+    for module in all_modules():
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(module.at(node))
@@ -501,24 +509,24 @@ def test_no_class_name_stands_twice() -> None:
 
 
 def test_no_folder_holds_more_files_than_can_be_surveyed() -> None:
-    sizes = Counter(str(module.path.parent.relative_to(ROOT)) for module in MODULES)
+    sizes = Counter(str(module.path.parent.relative_to(ROOT)) for module in all_modules())
     large = [f"{folder}: {size} files" for folder, size in sizes.items() if size > MAX_FILES]
     report(large, f"a folder holds {MAX_FILES} files at most:")
 
 
 def test_every_exemption_is_needed() -> None:
-    sizes = {module.name: len(module.path.read_text().splitlines()) for module in MODULES}
+    sizes = {module.name: len(module.path.read_text().splitlines()) for module in all_modules()}
     assert all(sizes[name] > MAX_FILE for name in LONG_FILES)
     assert CLOCK_FILES | ENVIRON_FILES | set(RE_EXECUTES) <= NAMES
-    spawning = {module.name for module in MODULES if used(module, SPAWNING)}
+    spawning = {module.name for module in all_modules() if used(module, SPAWNING)}
     assert SPAWN_FILES | set(SPAWN_ELSEWHERE) <= spawning
-    above = {m.name for m in MODULES for item in imports(m) if within(item.target, set(MODEL_LAYER))}
+    above = {m.name for m in all_modules() for item in imports(m) if within(item.target, set(MODEL_LAYER))}
     assert above >= WHOLE_MODEL_LAYER
 
 
 def test_nothing_refers_to_what_lies_outside_the_repository() -> None:
     outside = f"/{'work'}/shared"
-    found = [str(m.path.relative_to(ROOT)) for m in MODULES if outside in m.path.read_text()]
+    found = [str(m.path.relative_to(ROOT)) for m in all_modules() if outside in m.path.read_text()]
     found += [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if outside in page.read_text()]
     report(found, f"no file may name a path below {outside}:")
 
@@ -578,7 +586,7 @@ def test_the_package_itself_does_not_stand_for_all_that_is_in_it() -> None:
     assert not within("clisup.modelling", {"clisup.model"})
 
 
-def test_a_circle_is_found_through_other_modules() -> None:
+def test_a_circle_is_found_through_other_all_modules() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a", "d"}}
     assert circles(graph) == {frozenset("abc"), frozenset("de")}
 

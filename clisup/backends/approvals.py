@@ -23,13 +23,15 @@ _REASON_CHARS = 2000
 class ApprovalAnswer(Struct, frozen=True):
     """Decision on a tool call. The daemon itself uses `cancelled`, when the turn ends and its requests with it.
 
-    `updated_input` replaces the tool's input. `remember` asks the CLI to keep the answer, if the CLI offers that.
+    `updated_input` replaces the tool's input. `remember` asks the CLI to keep the answer, if the CLI offers that. `by_rule`: a
+    rule decided, which has no values for an elicitation.
     """
 
     decision: Literal["allow", "deny", "cancelled"]
     message: str | None = None
     updated_input: Mapping[str, Any] | None = None
     remember: bool = False
+    by_rule: bool = False
 
 
 def refuse_other_input(answer: ApprovalAnswer, reason: str) -> None:

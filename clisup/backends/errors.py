@@ -25,7 +25,7 @@ Place = Literal["code", "status", "text", "exit", "stderr"]
 
 MESSAGE_CHARS = 4096
 """Limit of the message of a `TurnError`."""
-RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network"})
+RETRYABLE: frozenset[TurnErrorKind] = frozenset({"rate_limit", "overloaded", "server", "network", "session_busy"})
 """Kinds after which the same prompt may work later without any change."""
 
 
@@ -33,7 +33,8 @@ class ErrorRule(NamedTuple):
     """Rule for one word of a CLI about a failure.
 
     `where`: `code` is a word in a frame's field, `status` an HTTP status, `text` a regular expression for a message,
-    `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do.
+    `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do, in the
+    message of a run without a result or of a refused request. Other rules need none: the message is the CLI's own.
     """
 
     where: Place
@@ -113,7 +114,8 @@ def explain_end(
     rule = rules.exact("exit", end.exit_code) or by_stderr
     if rule is None:
         return crashed(who, end, before=before, codes_tell=codes_tell)
-    return TurnError(kind=rule.kind, message="; ".join(part for part in (words, rule.advice) if part))
+    message = "; ".join(part for part in (words, rule.advice) if part)
+    return TurnError(kind=rule.kind, message=message, retryable=rule.kind in RETRYABLE)
 
 
 def refused(rules: Taxonomy, end: RunEnd) -> tuple[ErrorRule | None, str]:

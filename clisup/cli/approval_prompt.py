@@ -12,7 +12,8 @@ import sys
 import termios
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from clisup.cli.views.answer import blob_reader
 from clisup.cli.views.events import Event
@@ -23,7 +24,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.sync import RepeatingClient
 from clisup.errors import ClisupError
 
-__all__ = ["ApprovalPrompt", "answer_hint", "open_terminal"]
+__all__ = ["ApprovalPrompt", "answer_hint", "no_echo", "open_terminal"]
 
 _LINE_LIMIT = 4096
 
@@ -43,6 +44,21 @@ def open_terminal() -> int | None:
         pass
     os.close(terminal)
     return None
+
+
+@contextmanager
+def no_echo(terminal: int | None) -> Iterator[None]:
+    """Switch the echo of a terminal off while a person types a secret answer. None changes nothing."""
+    if terminal is None:
+        yield
+        return
+    before = termios.tcgetattr(terminal)
+    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def answer_hint(event: Event) -> str:
@@ -137,9 +153,13 @@ class ApprovalPrompt:
 
     def _answer(self, event: Event, dialog: Dialog) -> JsonObject | None:
         while self._asking is event:
-            self._print("".join(f"{line}\n" for line in dialog.lines) + dialog.prompt)
-            if (line := self._line(event)) is None:
+            with no_echo(self._terminal if dialog.secret else None):
+                self._print("".join(f"{line}\n" for line in dialog.lines) + dialog.prompt)
+                line = self._line(event)
+            if line is None:
                 return None
+            if dialog.secret:
+                self._print("\n")
             if (answer := dialog.take(line)) is not None:
                 return answer
         return None

@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,9 +21,11 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
 from clisup.cli.options import session_argument
-from clisup.cli.views.answer import TurnView, blob_reader
+from clisup.cli.status.columns import age_of
+from clisup.cli.views.answer import TurnView, blob_reader, cost_reader
 from clisup.cli.views.events import Event, words
 from clisup.cli.views.form import Dialog, form_of, with_whole_input
+from clisup.cli.views.progress import TICK_S, TurnProgress
 from clisup.cli.views.prompt_line import PromptLine, PromptScreen
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.raw import JsonObject
@@ -52,8 +55,9 @@ _PROMPT = "> "
 def attach(session: str, since: str, steer: bool) -> int:
     """Follow SESSION on this terminal, and prompt it.
 
-    The command shows the output since the last turn began, then new output. A typed line is a prompt; while a turn runs, the
-    prompt is queued. Approvals are asked here, too. Several terminals may be attached to one session.
+    The command shows the output since the last turn began, then new output, as `clisup run` does: Markdown drawn, and a status
+    line while the turn works. A typed line is a prompt; while a turn runs, the prompt is queued. Approvals are asked here, too.
+    Several terminals may be attached to one session.
 
     Ctrl-C interrupts the running turn, a second one leaves; Ctrl-D leaves. The session goes on.
 
@@ -126,6 +130,9 @@ class AttachedSession:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._turns: dict[str, TurnView] = {}
         self._running: str | None = about.get("turn_id")
+        self._backend = clip(str(about["backend"]), 30)
+        self._progress: TurnProgress | None = None  # of the running turn, unless it began before the first event
+        self._ticks = False  # the status of the turn is on the screen
         self._asked: list[Event] = []
         self._dialog: Dialog | None = None
         self._stash = ""
@@ -146,11 +153,13 @@ class AttachedSession:
                 threading.Thread(target=work, daemon=True).start()
             self._show_line()
             while not self._left:
-                ready, _, _ = select.select([0, self._wake_r], [], [])
+                ready, _, _ = select.select([0, self._wake_r], [], [], TICK_S if self._ticks else None)
                 if 0 in ready:
                     self._typed()
                 if self._wake_r in ready:
                     self._take_all()
+                if not ready:
+                    self._show_line()
             self._screen.hide()
             self._wait_for_unsent()
         if self._failed is not None:
@@ -215,6 +224,8 @@ class AttachedSession:
             self._asked += [event] if kind == "approval_requested" else []
         elif turn_id is None and kind == "notice":
             self._screen.note(f"notice: {words(event)}")
+        if self._progress is not None and turn_id == self._running:
+            self._progress.take(event, _monotonic(event))
         if turn_id is not None and kind != "approval_requested":
             self._of_turn(turn_id).take(event)
         if kind == "turn_completed":
@@ -233,6 +244,7 @@ class AttachedSession:
 
     def _begin(self, event: Event) -> None:
         self._running, self._interrupts = event["turn_id"], 0
+        self._progress = TurnProgress(self._backend, _monotonic(event))
         self._screen.note(
             f"-- {event['turn_id']}: {clip(event.get('prompt_preview') or event.get('origin') or '', 100)}"
         )
@@ -241,15 +253,28 @@ class AttachedSession:
         self._turns.pop(event["turn_id"], None)
         self._asked = [a for a in self._asked if a.get("turn_id") != event["turn_id"]]
         if self._running == event["turn_id"]:
-            self._running, self._interrupts = None, 0
+            self._running, self._progress, self._interrupts = None, None, 0
         self._screen.note(f"-- {event['turn_id']} {words(event)}")
+
+    def _read_cost(self, turn_id: str) -> None:
+        """Fetch the cost of the turn so far. Runs in a thread of its own: a slow daemon must not hold up typed lines."""
+        known = cost_reader(self._path, self._id, NAME)(turn_id)
+        self._later(lambda: self._price(turn_id, known))
+
+    def _price(self, turn_id: str, known: float | None) -> None:
+        if self._progress is not None and known is not None and turn_id == self._running:
+            self._progress.cost_usd = known
 
     # -- the line ------------------------------------------------------------------------------------------------------
 
     def _show_line(self) -> None:
-        """Show the pending question, or the typed line if no turn runs or text is typed; not while history is shown."""
+        """Show the pending question, the typed line if no turn runs or text is typed, or the status of the turn.
+
+        History is shown without them.
+        """
         if self._left:
             return
+        self._ticks = False
         asking = self._asked[0] if self._asked and not self._behind else None
         if self._dialog is not None and (asking is None or asking["approval_id"] != self._open_id(self._dialog)):
             self._dialog = None  # another client answered first
@@ -257,6 +282,7 @@ class AttachedSession:
         if asking is not None and self._dialog is None:
             self._dialog = Dialog(form_of(with_whole_input(asking, blob_reader(self._path, self._id, NAME))))
             self._stash = self._line.take()
+        self._line.secret = self._dialog is not None and self._dialog.secret
         if self._dialog is not None:
             for line in self._dialog.lines:
                 self._screen.note(line)
@@ -264,6 +290,10 @@ class AttachedSession:
             self._screen.show(self._dialog.prompt)
         elif self._line.text or (self._running is None and not self._behind):
             self._screen.show(_PROMPT)
+        elif self._progress is not None and not self._behind:
+            if (due := self._progress.due()) is not None:
+                threading.Thread(target=self._read_cost, args=(due,), daemon=True).start()
+            self._ticks = self._screen.show_status(self._progress)
         else:
             self._screen.hide()
 
@@ -348,6 +378,11 @@ class AttachedSession:
         waiting.join(UNSENT_S)
         if waiting.is_alive():
             self._screen.note("[the daemon has not confirmed the last line: see clisup logs before you send it again]")
+
+
+def _monotonic(event: Event) -> float:
+    """Return the time of the event on the monotonic clock."""
+    return time.monotonic() - max(0.0, age_of(event.get("ts")) or 0.0)
 
 
 @contextmanager

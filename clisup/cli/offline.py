@@ -19,7 +19,7 @@ from clisup.daemon.ops.status_offline import (
     stored_rows,
     stored_status,
 )
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError, UsageError
 from clisup.locations import socket_for_client, state_dir_for_client
 
 __all__ = ["document_from_disk", "events_from_disk", "session_from_disk", "sessions_from_disk", "status_from_disk"]
@@ -32,7 +32,7 @@ def status_from_disk(error: ClisupError) -> JsonObject:
 
 def session_from_disk(prefix: str) -> JsonObject:
     """Return the details of a session. Raises `ClisupError` if it does not exist or cannot be read."""
-    return stored_detail(_state_dir(), pick(prefix, lambda: stored_ids(_state_dir())))
+    return stored_detail(_state_dir(), _pick(_state_dir(), prefix))
 
 
 def sessions_from_disk(state: str | None) -> list[JsonObject]:
@@ -53,7 +53,7 @@ def events_from_disk(prefix: str | None, *, raw: bool) -> Iterator[JsonObject]:
     state_dir = _state_dir()
     _report_absence()
     if prefix is not None:
-        return stored_events(state_dir, pick(prefix, lambda: stored_ids(state_dir)), raw=raw)
+        return stored_events(state_dir, _pick(state_dir, prefix), raw=raw)
     return by_time(_readable(state_dir, session_id, raw) for session_id in stored_ids(state_dir))
 
 
@@ -63,10 +63,20 @@ def document_from_disk(prefix: str) -> tuple[JsonObject, Iterator[JsonObject], C
     Raises `ClisupError` if the session does not exist or cannot be read.
     """
     state_dir = _state_dir()
-    session_id = pick(prefix, lambda: stored_ids(state_dir))
+    session_id = _pick(state_dir, prefix)
     detail = stored_detail(state_dir, session_id)
     _report_absence()
     return detail, stored_events(state_dir, session_id, raw=False), partial(stored_blob, state_dir, session_id)
+
+
+def _pick(state_dir: str, prefix: str) -> str:
+    """Return the one id that begins with `prefix`. Read the sessions themselves only to name similar ones."""
+    try:
+        return pick(prefix, lambda: ({"session_id": session_id} for session_id in stored_ids(state_dir)))
+    except UsageError as error:
+        if error.kind != "session_not_found":
+            raise
+        return pick(prefix, lambda: [row for state in (None, "closed") for row in stored_rows(state_dir, state, {})])
 
 
 def _readable(state_dir: str, session_id: str, raw: bool) -> Iterator[JsonObject]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from clisup.cli.approval_prompt import ApprovalPrompt, open_terminal
 from clisup.cli.failure import TurnEnded
 from clisup.cli.key_hint import dropped_keys_hint
-from clisup.cli.views.answer import Screen, TurnView, blob_reader
+from clisup.cli.views.answer import Screen, TurnView, blob_reader, cost_reader
 from clisup.cli.views.events import Event, error_words, evidence_words
 from clisup.cli.views.progress import ERASE, StatusLine, TurnProgress, can_be_erased
 from clisup.cli.views.terminal import clip, cost, duration, tokens
@@ -82,6 +82,7 @@ class PromptedTurn:
 
     def __post_init__(self) -> None:
         self.accepted = self.ended = False
+        self._asked = False  # the CLI has asked for an approval
         self._view = TurnView(
             self.screen, blob_reader(self.path, self.session_id, "clisup-run"), thinking=self.thinking
         )
@@ -117,7 +118,8 @@ class PromptedTurn:
     def _status_line(self) -> StatusLine | None:
         if self.json or not can_be_erased():
             return None
-        self.screen.status = StatusLine(TurnProgress(clip(self.backend, 30), time.monotonic()))
+        progress = TurnProgress(clip(self.backend, 30), time.monotonic())
+        self.screen.status = StatusLine(progress, cost_reader(self.path, self.session_id, "clisup-run"))
         self.screen.status.open()
         return self.screen.status
 
@@ -167,6 +169,7 @@ class PromptedTurn:
                 continue
             if status is not None:
                 status.take(event)
+            self._asked = self._asked or event["type"] == "approval_requested"
             if not self.json:
                 if self.output_schema is None or event["type"] not in _ANSWER:
                     self._view.take(event)
@@ -193,7 +196,7 @@ class PromptedTurn:
             reason = reason.partition("; its last words on stderr:")[0]
         kind = str((error or {}).get("kind", ""))
         known = TURN_KINDS.get(kind, TurnKind())
-        hint = known.hint.format(backend=self.backend, session_id=self.session_id)
+        hint = self._usable(known.hint.format(backend=self.backend, session_id=self.session_id))
         hint = dropped_keys_hint(self.path, self.backend, reason) + hint if kind == "authentication" else hint
         raise TurnEnded(f"cannot give the whole answer, because the turn {_ENDED[end['outcome']]}: {reason}",
                         code=exit_code_of_turn(end), hint=hint,
@@ -224,7 +227,9 @@ class PromptedTurn:
             raise TurnEnded(
                 f"cannot give an answer by the schema, because the model answered in words: {clip(end['text'], 300)}",
                 code=EXIT_TURN_FAILED,
-                hint=f"describe the value in the prompt, and continue with: clisup run --session {self._named}",
+                hint=self._usable(
+                    f"describe the value in the prompt, and continue with: clisup run --session {self._named}"
+                ),
             )
         self.screen.write(json.dumps(end["structured"], ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -234,8 +239,13 @@ class PromptedTurn:
         return TurnEnded(
             f"cannot tell whether the CLI received the prompt ({reason}); {evidence_words(end.get('evidence'))}",
             code=_EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED),
-            hint=f"see the events: clisup logs {self._named}; send the prompt again only if a second run does no harm",
+            hint=self._usable(f"see the events: clisup logs {self._named}")
+            + "; send the prompt again only if a second run does no harm",
         )
+
+    def _usable(self, hint: str) -> str:
+        """Return the hint, or another one if it names a session that is deleted at the end."""
+        return hint if self.kept or self.session_id not in hint else "without --rm the session stays, with its events"
 
     def _allowed(self, end: Event) -> int:
         if not (denied := end.get("denied")):
@@ -244,11 +254,12 @@ class PromptedTurn:
         raise TurnEnded(
             f"the turn is not complete, because the CLI was denied: {names}",
             code=EXIT_DENIED,
-            hint="answer its approvals (clisup approvals --watch), write rules for them (docs/how-to/approvals.md), or allow it in a "
-            "new session: clisup run --permission-mode acceptEdits (or bypassPermissions) ...",
+            hint=(_ALLOW if self._asked else _ASK) + "allow more: --permission-mode acceptEdits, or bypassPermissions",
         )
 
 
+_ALLOW = "allow it when it asks (clisup approvals), write rules (docs/how-to/approvals.md), or in a new session "
+_ASK = "the CLI did not ask; in a new session let claude ask you (clisup run --live), or "
 _ENDED = {"failed": "failed", "interrupted": "was interrupted", "timed_out": "timed out"}
 
 

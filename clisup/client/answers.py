@@ -15,6 +15,7 @@ __all__ = [
     "Approval",
     "Decision",
     "answering",
+    "by_handler",
     "read",
     "settled",
 ]
@@ -46,8 +47,8 @@ class Approval(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow.
-    With `remember` the CLI does not ask for similar calls again."""
+    """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow; its
+    `answers` or `content` answer questions and elicitations. With `remember` the CLI does not ask for similar calls again."""
 
     decision: Literal["allow", "deny"]
     message: str | None = None
@@ -61,7 +62,7 @@ class Answer:
 
 
 Decision = Answer | Literal["allow", "deny"] | None
-"""Result of a handler of approvals. None leaves the answer to other clients."""
+"""Result of a handler of approvals. None leaves the answer to other clients. An elicitation needs an `Answer` to be accepted."""
 
 
 def read(type_: type[_T], raw: Any, method: str) -> _T:
@@ -85,6 +86,13 @@ def answering(approval: Approval | str, decision: Decision, session_id: str | No
     answer = decision if isinstance(decision, Answer) else Answer(decision)
     id_, whose = (approval, session_id) if isinstance(approval, str) else (approval.approval_id, approval.session_id)
     return {"approval_id": id_, **({"session_id": whose} if whose is not None else {}), **answer.params()}
+
+
+def by_handler(approval: Approval, decision: Decision) -> Decision:
+    """Return the decision of a handler. The word `allow` declines an elicitation, and questions of codex and qwen: it has no values."""
+    name = approval.tool_name
+    asks_values = name in ("elicitation", "request_user_input", "ask_user_question") or name.endswith("__elicitation")
+    return "deny" if decision == "allow" and asks_values else decision
 
 
 def settled(error: ClisupError) -> bool:

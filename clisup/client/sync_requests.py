@@ -255,10 +255,13 @@ class BlockingRequests(ABC):
             self.call("approval/respond", **params)
 
     def settle(self, approval: Approval, decision: Decision) -> None:
-        """Answer an approval, also across a restart. An earlier answer by another client is no error."""
-        from clisup.client.answers import answering, settled
+        """Answer an approval, also across a restart. An earlier answer by another client is no error.
 
-        if (params := answering(approval, decision)) is None:
+        The word `allow` declines an elicitation: give an `Answer` with `updated_input`.
+        """
+        from clisup.client.answers import answering, by_handler, settled
+
+        if (params := answering(approval, by_handler(approval, decision))) is None:
             return
         try:
             self._sure("approval/respond", **params)

@@ -15,11 +15,16 @@ __all__ = ["Addition", "with_addition"]
 
 
 class Addition(NamedTuple):
-    """Texts for a list, or named texts for a table, at a key of `[backends.BACKEND]`."""
+    """Text, texts for a list, or named texts for a table, at a key of `[backends.BACKEND]`, or of `[defaults]` without a backend."""
 
-    backend: str
+    backend: str | None
     key: str
-    value: list[str] | dict[str, str]
+    value: str | list[str] | dict[str, str]
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        """Return the names of the table."""
+        return ("defaults",) if self.backend is None else ("backends", self.backend)
 
     def __str__(self) -> str:
         """Return the line of the key."""
@@ -27,30 +32,34 @@ class Addition(NamedTuple):
 
 
 def with_addition(text: str, addition: Addition) -> str | None:
-    """Return the text with the addition; unchanged if the text has it already.
+    """Return the text with the addition; unchanged if the text has it already, or has another text at this key.
 
     Return None if no single line can be added or extended, as in a list of several lines.
     """
     before = tomllib.loads(text)
     expected = copy.deepcopy(before)
-    table = expected.setdefault("backends", {}).setdefault(addition.backend, {})
+    table = expected
+    for name in addition.table:
+        table = table.setdefault(name, {})
     table[addition.key] = _joined(table.get(addition.key), addition.value)
     if expected == before:
         return text
     return next((changed for changed in _candidates(text, addition) if _means(changed, expected)), None)
 
 
-def _joined(found: object, value: list[str] | dict[str, str]) -> object:
+def _joined(found: object, value: str | list[str] | dict[str, str]) -> object:
     if isinstance(value, list) and isinstance(found, list):
         return [*found, *(item for item in value if item not in found)]
     if isinstance(value, dict) and isinstance(found, dict):
         return {**found, **{name: item for name, item in value.items() if name not in found}}
-    return value if found is None else found
+    return value if found in (None, "") else found
 
 
 def _candidates(text: str, addition: Addition) -> Iterator[str]:
     """Yield texts with the addition: in a value on one line, below the header of the table, and at the end of the file."""
     start, end = (r"\[", r"\]") if isinstance(addition.value, list) else (r"\{", r"\}")
+    if isinstance(addition.value, str):
+        start = end = '"'
     key = re.compile(
         rf"^([ \t]*{addition.key}[ \t]*=[ \t]*{start})([^\n]*?),?[ \t]*({end}[ \t]*(?:#[^\n]*)?)$", re.MULTILINE
     )
@@ -58,18 +67,19 @@ def _candidates(text: str, addition: Addition) -> Iterator[str]:
         items = _items(text, addition)
         inner = f"{match[2].rstrip()}, {items}" if match[2].strip() else items
         yield f"{text[: match.start()]}{match[1]}{inner}{match[3]}{text[match.end() :]}"
-    header = re.compile(
-        rf"^[ \t]*\[[ \t]*backends[ \t]*\.[ \t]*\"?{re.escape(addition.backend)}\"?[ \t]*\][^\n]*$", re.MULTILINE
-    )
+    names = r"[ \t]*\.[ \t]*".join(rf"\"?{re.escape(name)}\"?" for name in addition.table)
+    header = re.compile(rf"^[ \t]*\[[ \t]*{names}[ \t]*\][^\n]*$", re.MULTILINE)
     for match in header.finditer(text):
         yield f"{text[: match.end()]}\n{addition}{text[match.end() :]}"
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    yield f"{text}{gap}[backends.{addition.backend}]\n{addition}\n"
+    yield f"{text}{gap}[{'.'.join(addition.table)}]\n{addition}\n"
 
 
 def _items(text: str, addition: Addition) -> str:
     """Return those items of the value that the text lacks, as they stand between brackets."""
-    found = tomllib.loads(text).get("backends", {}).get(addition.backend, {}).get(addition.key, ())
+    if isinstance(addition.value, str):
+        return json.dumps(addition.value)[1:-1]
+    found = tomllib.loads(text).get("backends", {}).get(addition.backend or "", {}).get(addition.key, ())
     if isinstance(addition.value, list):
         return ", ".join(json.dumps(item) for item in addition.value if item not in found)
     return ", ".join(f"{name} = {json.dumps(item)}" for name, item in addition.value.items() if name not in found)
@@ -82,8 +92,8 @@ def _means(text: str, expected: JsonObject) -> bool:
         return False
 
 
-def _toml(value: list[str] | dict[str, str]) -> str:
+def _toml(value: str | list[str] | dict[str, str]) -> str:
     """Return the value in TOML. A text of JSON is one of TOML, too."""
-    if isinstance(value, list):
+    if isinstance(value, str | list):
         return json.dumps(value)
     return "{ " + ", ".join(f"{name} = {json.dumps(item)}" for name, item in value.items()) + " }"

@@ -66,6 +66,7 @@ KEYS: dict[str, ConfigKey] = {
     "daemon.lease_s": ConfigKey("next_turn", "time without a daemon after which a keeper ends its CLI"),
     "daemon.limit_hold_s": ConfigKey("at_once", "longest wait of a turn for its account's rate limit; 0: turns do not wait"),
     "daemon.log_level": ConfigKey("at_once", "log level: debug, info, warning, error"),
+    "daemon.max_log_bytes": ConfigKey("at_once", "limit of the log file of a daemon in the background; a full file becomes `daemon.log.1`"),
     "daemon.autostart": ConfigKey("at_once", "whether `clisup run` starts the daemon"),
     "daemon.keep_prompts": ConfigKey("at_once", "\"on\": whole prompts stay with their events, without secrets; \"off\": their first 200 characters"),
     "daemon.retention.days": ConfigKey("at_once", "age of its last event after which a journal segment is removed, with its spools, or a closed session. 0: never"),

@@ -221,6 +221,7 @@ class DaemonConfig(_Table):
     lease_s: Seconds = 86_400
     limit_hold_s: Seconds = 691_200
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    max_log_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 10 * MIB
     autostart: bool = True
     keep_prompts: Literal["on", "off"] = "on"
     retention: RetentionConfig = RetentionConfig.model_construct()

@@ -407,6 +407,17 @@ def _made(
         raise
 
 
+def check_default_backend(config: Config) -> None:
+    """Check that the default backend is configured. Raises `ConfigurationError`."""
+    name = config.defaults.backend
+    if name and name not in config.backends:
+        raise ConfigurationError(
+            f"cannot use defaults.backend, because the backend {name!r} is not configured",
+            hint=f"set it to one of {', '.join(sorted(config.backends))}",
+            key="defaults.backend",
+        )
+
+
 class Backends:
     """Configured backends by name."""
 
@@ -420,7 +431,7 @@ class Backends:
         self._probe: VersionProbe = before._probe if before else VersionProbe()
         self._untouched = config.untouched
         self.default = config.defaults.backend
-        self._check_default(config)
+        check_default_backend(config)
         self._all: dict[str, Backend] = {}
         known: Known = {}
         for name, table in config.backends.items():
@@ -428,14 +439,6 @@ class Backends:
             new = _made(name, backend, inherited, override, self._probe, known, config.defaults.mode)
             old = before and before._all.get(name)
             self._all[name] = old if old and _identity(old) == _identity(new) else new
-
-    def _check_default(self, config: Config) -> None:
-        if self.default and self.default not in config.backends:
-            raise ConfigurationError(
-                f"cannot use defaults.backend, because the backend {self.default!r} is not configured",
-                hint=f"set it to one of {', '.join(sorted(config.backends))}",
-                key="defaults.backend",
-            )
 
     def replace(self, other: Backends) -> None:
         """Replace all backends by those of `other`."""

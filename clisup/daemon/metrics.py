@@ -65,12 +65,12 @@ TOKENS = {
 }
 ENDED_BY = (
     "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "approvals", "oom", "wrong_session",
-    "storage_failed", "idle", "room", "renewed", "changed", "budget", "unknown",
+    "idle", "room", "renewed", "changed", "budget", "unknown",
 )  # fmt: skip
 NOTICES = (
-    "adopted", "asked", "budget_set", "bypass_not_launched", "closed", "ending", "follow_up_first", "foreign_writes", "held",
-    "journal_renewed", "process_restarted", "prompt_not_taken", "resumed", "run_replaced", "session_corrected",
-    "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "unsupported_request",
+    "adopted", "asked", "budget_set", "closed", "ending", "follow_up_first", "foreign_writes", "held", "journal_renewed",
+    "model_set", "permission_mode_set", "process_restarted", "prompt_not_taken", "resumed", "run_replaced",
+    "session_corrected", "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "tool_timeout", "tool_unserved",
 )  # fmt: skip
 SPAN_RESULTS = ("exported", "failed", "dropped")
 NOTIFY_RESULTS = ("delivered", "failed", "given_up")

@@ -138,6 +138,7 @@ def _apply(daemon: Daemon, config: Config, backends: Backends) -> None:
     daemon.backends.replace(backends)
     hide_secrets(daemon.backends)
     LOG.set_level(config.daemon.log_level)
+    LOG.set_file_limit(config.daemon.max_log_bytes)
     daemon.manager.renew(config)
     daemon.server.configure(config.daemon)
     daemon.retention.renew(config.daemon.retention)

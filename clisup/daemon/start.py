@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clisup.errors import EXIT_OK, ConfigurationError
-from clisup.host.log_file import LOG_FILE
+from clisup.host.log_file import LOG_FILE, LogFile
 from clisup.host.machine import check_system
 from clisup.host.process.carrying import carry_environment_over, execute_anew, taken, taken_descriptors
 from clisup.host.process.own_process import harden
@@ -77,7 +77,8 @@ def serve(flags: Flags) -> int:
         check_safe_dir(os.path.dirname(place.socket), "listen in", check="socket")
         return EXIT_OK
     flags = _with_log_file(flags, place)
-    configure_logging(config.daemon.log_level, flags.log_format, env, flags.log_file)
+    log_file = None if flags.log_file is None else LogFile(flags.log_file, config.daemon.max_log_bytes)
+    configure_logging(config.daemon.log_level, flags.log_format, env, log_file)
     arm(env.get(VARIABLE, ""))
     harden()
     sys.setswitchinterval(SWITCH_S)

@@ -175,7 +175,8 @@ DIRECTIVES: dict[str, Directive] = {
         "REALLY run `/bin/sh -c CMD`. After S seconds the command goes on in the background.",
         read_bash, _tool, is_tool=True),
     "ask": Directive("Tools", "NAME [JSON]",
-        "Pretend a tool that needs a permission: a live process asks, other runs refuse, unless the mode allows the tool.",
+        "Pretend a tool that needs a permission: a live process asks, other runs refuse, unless the mode allows the tool. "
+        "The NAME `mcp__SERVER__elicitation` asks for values with this JSON.",
         read_call, _tool, is_tool=True),
     "run": Directive("Tools", "NAME [JSON]",
         "As `@ask`, but an allowed Bash, Write or Edit REALLY runs.",

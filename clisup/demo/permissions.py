@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -114,6 +115,8 @@ class PermissionDesk:
                 self._deny(call)
 
     def _is_allowed(self, call: AskingCall) -> bool:
+        if _asking_server(call.name) is not None:
+            return False
         arguments = dict(call.arguments)
         command = str(arguments.get("command", ""))
         return is_allowed(call.name, arguments, self._turn.permission_mode) or any(
@@ -124,10 +127,14 @@ class PermissionDesk:
     def _ask(self, call: AskingCall) -> None:
         call.request_id = new_id()
         self._report_state("requires_action")
-        request = {
-            "subtype": "can_use_tool", "tool_name": call.name, "display_name": call.name,
-            **_question(call.name, dict(call.arguments)), "tool_use_id": call.tool_id,
-        }  # fmt: skip
+        request: Frame
+        if (server := _asking_server(call.name)) is not None:
+            request = {"subtype": "elicitation", "mcp_server_name": server, **call.arguments}
+        else:
+            request = {
+                "subtype": "can_use_tool", "tool_name": call.name, "display_name": call.name,
+                **_question(call.name, dict(call.arguments)), "tool_use_id": call.tool_id,
+            }  # fmt: skip
         self._turn.send({"type": "control_request", "request_id": call.request_id, "request": request})
 
     def _decide(self, call: AskingCall) -> CallAnswer | None:
@@ -138,6 +145,9 @@ class PermissionDesk:
             return self._refuse(call, error, _UNANSWERED)
         result = call.response.get("response")
         result = result if isinstance(result, dict) else {}
+        if _asking_server(call.name) is not None:
+            self.leave(call)
+            return CallAnswer(json.dumps(result), False, result, _ALLOWED)
         if result.get("behavior") == "allow":
             self._remember(result.get("updatedPermissions"))
             updated = result.get("updatedInput")
@@ -167,6 +177,13 @@ class PermissionDesk:
                 self._rules += _objects(update.get("rules"))
             elif update.get("type") == "setMode":
                 self._turn.permission_mode = str(update.get("mode"))
+
+
+def _asking_server(name: str) -> str | None:
+    """Return the server of `mcp__SERVER__elicitation`, with which the demo plays an MCP server that asks its user."""
+    prefix, _, rest = name.partition("__")
+    server, _, tool = rest.rpartition("__")
+    return server if prefix == "mcp" and tool == "elicitation" else None
 
 
 def _objects(value: object) -> list[Frame]:

@@ -201,6 +201,11 @@ class Log:
         """Log lines of this level and above from now on."""
         self.level = _LEVELS[level.upper()]
 
+    def set_file_limit(self, limit: int) -> None:
+        """Limit the log file to this size from now on, if there is one."""
+        if self.file is not None:
+            self.file.limit = limit
+
     # -- structlog's processors, in their order
 
     def _filter(self, _logger: Any, name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -240,16 +245,15 @@ LOG = Log()
 
 
 def configure_logging(
-    level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None, file: str | None = None
+    level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None, file: LogFile | None = None
 ) -> None:
     """Set structlog up.
 
     `auto` means the journal's own protocol if stderr goes to the journal, console text on a terminal, and JSON
     otherwise. `env` is the environment that the daemon was started with. With `file`, JSON goes to that file. Raises
-    `ConfigurationError` if there is no journal to log to, and `WorldError(storage_failed)` for a file that cannot be
-    opened.
+    `ConfigurationError` if there is no journal to log to.
     """
-    LOG.file = LogFile(file) if file else None
+    LOG.file = file
     chosen = "json" if file else _chosen(form, env or {})
     LOG.set_level(level)
     LOG.form = chosen

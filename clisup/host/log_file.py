@@ -11,9 +11,6 @@ from clisup.host.files import storage_error
 LOG_FILE = "daemon.log"
 """Name of the file in the state directory."""
 
-LOG_FILE_BYTES = 10 * 1024 * 1024
-"""Size at which a full file is renamed to `<name>.1`, in place of the one before. Both together have twice this size."""
-
 _STDERR = 2
 
 
@@ -24,10 +21,13 @@ class LogFile:
     file, so that a traceback of Python itself goes there, too.
     """
 
-    def __init__(self, path: str, limit: int = LOG_FILE_BYTES) -> None:
-        """Open the file. Raises `WorldError(storage_failed)`."""
+    def __init__(self, path: str, limit: int) -> None:
+        """Open the file. Raises `WorldError(storage_failed)`.
+
+        A file of `limit` bytes is renamed to `<name>.1`, in place of the one before. Both together have twice this size.
+        """
         self.path = path
-        self._limit = limit
+        self.limit = limit
         self._torn = False
         self._is_stderr = False
         try:
@@ -40,7 +40,7 @@ class LogFile:
         data = (b"\n" if self._torn else b"") + line + b"\n"
         try:
             info = os.fstat(self._fd)
-            if info.st_nlink == 0 or (info.st_size and info.st_size + len(data) > self._limit):
+            if info.st_nlink == 0 or (info.st_size and info.st_size + len(data) > self.limit):
                 self._begin_anew(removed=info.st_nlink == 0)
             written = os.write(self._fd, data)
         except OSError:  # a full or a broken disk

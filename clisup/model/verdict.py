@@ -121,10 +121,6 @@ _REASONS: dict[str, tuple[TurnOutcome, TurnError]] = {
         TurnError(kind="resource_limit", message="the CLI asked more questions at once than limits.open_approvals"),
     ),
     "oom": ("failed", TurnError(kind="resource_limit", message="the kernel ended the CLI for want of memory")),
-    "storage_failed": (
-        "failed",
-        TurnError(kind="storage_failed", message="the CLI's output could not be stored", retryable=True),
-    ),
 }
 
 

@@ -220,7 +220,7 @@ def _socket(facts: MachineFacts) -> Verdict:
 
 def _daemon(facts: MachineFacts) -> Verdict:
     if facts.daemon is None and facts.holder is not None:
-        fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs, kill {facts.holder} and start the daemon: turns go on"
+        fix = f"it may listen elsewhere (CLISUP_SOCKET, daemon.socket); if it hangs: kill -9 {facts.holder}, then clisup start; turns go on"
         return fail(f"process {facts.holder} holds {facts.state.path}, and no daemon answers at {facts.socket}", fix)
     if facts.daemon is None and facts.stale:
         fix = "start the daemon: clisup start (it replaces the socket)"
@@ -256,7 +256,8 @@ def _cgroup(facts: MachineFacts) -> Verdict:
         return ok(f"one for each run, below {facts.cgroup}")
     fix = "run the daemon as a systemd service with Delegate=yes (clisup install --user)"
     return warn(
-        "cgroups are not available: leftover processes are found by their marker in /proc, and memory limits do not apply",
+        "cgroups are not available: leftover processes are found by their marker in /proc, and limits.memory and limits.pids "
+        "are checked once a second",
         fix,
     )
 
@@ -265,7 +266,7 @@ def _systemd(facts: MachineFacts) -> Verdict:
     service = facts.service
     if service.unit is None:
         there = "not started by systemd" if service.booted else "no systemd"
-        return ok(f"{there}: after a crash or a reboot you have to start the daemon yourself")
+        return ok(f"{there}: after a crash or a reboot, clisup start or the next clisup run starts the daemon")
     mode = service.properties.get("KillMode")
     if mode is None:
         return ok(f"{service.unit}; the manager does not answer")

@@ -60,7 +60,7 @@ def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimi
     Return the same object if the event does not concern limits.
     """
     if type(event) is RateLimit:
-        return _told(known, event, now)
+        return _told(event, now)
     if type(event) is TurnCompleted:
         return _ended(known, event, now)
     if known.state == "limited" and isinstance(event, MessageStart | AssistantMessage) and not _synthetic(event):
@@ -72,7 +72,7 @@ def _synthetic(event: EventBase) -> bool:
     return isinstance(event, AssistantMessage) and bool(event.synthetic)
 
 
-def _told(known: AccountLimit, event: RateLimit, now: float) -> AccountLimit:
+def _told(event: RateLimit, now: float) -> AccountLimit:
     if event.status in _REJECTED:
         state: LimitState = "limited"
     else:

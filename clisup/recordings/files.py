@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from clisup.backends.recording import TurnRecording, parse_recording, play
-from clisup.backends.registry import get_adapter, kinds
+from clisup.backends.registry import get_adapter, is_kind
 from clisup.errors import ConfigurationError, UsageError, WorldError
 from clisup.model.events import EventBase
 
@@ -51,7 +51,7 @@ def read_recording(path: str | Path, kind: str | None = None) -> TurnRecording:
     """
     files = recording_files(path)
     folder = files.out.resolve().parent.parent.name
-    guess = kind or (folder if folder in kinds() else None)
+    guess = kind or (folder if is_kind(folder) else None)
     return parse_recording(_read(files.out), _read(files.meta), name=str(files.out), kind=guess)
 
 

@@ -264,6 +264,7 @@ class SessionDetail(SessionSummary):
     timers: list[JsonObject]
     watch: JsonObject | None
     last_events: list[JsonObject]
+    turn_cost_usd: float | None
 
 
 class CloseResult(Done):

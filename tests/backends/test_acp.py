@@ -76,13 +76,13 @@ def prompted(**changes: Any) -> Conversation:
 # What is said
 
 
-def test_the_first_words_are_initialize_with_nothing_offered() -> None:
+def test_the_first_words_are_initialize_with_elicitations_alone_offered() -> None:
     spec = AcpAdapter().launch(request(args=("--flag",)))
     said = json.loads(spec.stdin)
     assert (spec.argv, spec.stdin_eof, spec.env) == (("agent", "--acp", "--flag"), False, {})
     assert (said["id"], said["method"], said["params"]["protocolVersion"]) == (0, "initialize", 1)
     nothing = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-    assert said["params"]["clientCapabilities"] == nothing
+    assert said["params"]["clientCapabilities"] == {**nothing, "elicitation": {"form": {}, "url": {}}}
 
 
 def test_requests_are_numbered_in_the_order_said_and_the_end_of_input_comes_last() -> None:

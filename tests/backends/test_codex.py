@@ -15,6 +15,7 @@ from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, Launch
 from clisup.backends.codex.adapter import CodexAdapter
 from clisup.backends.codex.errors import CodexFailure, explain_report
 from clisup.backends.codex.exec import CodexExecAdapter
+from clisup.backends.codex.protocol import THREAD
 from clisup.errors import UsageError
 from clisup.model.lines.framing import Line, LineFramer
 from clisup.model.usage import NO_USAGE, Usage
@@ -247,9 +248,11 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
         ("item/tool/call", {"contentItems": [], "success": False}),
     ],
 )
-def test_a_request_that_no_allow_or_deny_answers_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
+def test_a_request_after_the_end_of_the_turn_is_declined_at_once(method: str, answer: dict[str, Any]) -> None:
     asked = {"id": 0, "method": method, "params": {"threadId": ID, "itemId": "call_1", "reason": "want"}}
-    decoded = opened(ASKED).decode(line(asked))
+    decoder = opened(ASKED)
+    decoder.decode(line({"method": "turn/completed", "params": {"threadId": ID, "turn": {"status": "completed"}}}))
+    decoded = decoder.decode(line(asked))
     assert said(decoded) == {"id": 0, "result": answer}
     assert [event.type for event in decoded.events] == ["permission_denied"]
 
@@ -406,6 +409,20 @@ def test_an_unknown_thread_can_be_begun_anew() -> None:
     assert error is not None and server.recovery(error) == "fresh"
     assert one_shot.recovery(RunEnd(1, None, "Error: no rollout found for thread id x")) == "fresh"
     assert one_shot.recovery(RunEnd(1, None, "Error: something else")) is None
+
+
+WRITER = "thread 01a21537-e256-7fd2-a5fd-57e402ded36b already has an active writer"
+"""Message of codex 0.169.0 while another codex has the thread open."""
+
+
+def test_a_thread_that_another_codex_has_open_is_busy() -> None:
+    refusal = {"id": THREAD, "error": {"code": -32600, "message": WRITER}}
+    terminal = server.decoder(Carried(), AGAIN).decode(line(refusal)).terminal
+    assert terminal is not None and terminal.error is not None
+    words = f"thread/resume: thread/resume failed: {WRITER} (code -32600)"
+    for error in (terminal.error, one_shot.explain_exit(RunEnd(1, None, f"Error: {words}\n"))):
+        assert (error.kind, error.retryable) == ("session_busy", True)
+        assert WRITER in error.message and "another codex has this conversation open" in error.message
 
 
 # Hostile bytes

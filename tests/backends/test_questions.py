@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from clisup.errors import UsageError
 from clisup.model.events import EventBase
 from clisup.model.lines.framing import Line
 from tests.backends.recorded import Recording
+from tests.e2e.mcp_server import FILLED, FORM, LOGIN
 
 ALLOW, DENY, ALWAYS = ApprovalAnswer("allow"), ApprovalAnswer("deny"), ApprovalAnswer("allow", remember=True)
 CANCELLED = ApprovalAnswer("cancelled")
@@ -334,14 +336,122 @@ def test_a_question_of_claude_that_is_broken_gets_an_error_at_once_too() -> None
     assert [json.loads(str(reply))["response"]["subtype"] for reply in decoded.replies] == ["error"]
 
 
-def test_what_an_mcp_server_asks_the_user_of_claude_is_declined_and_told_as_a_refusal() -> None:
-    recording = Recording.of("claude/live_elicitation")
-    (refusal,) = recording.events("permission_denied")
-    assert (refusal.name, refusal.reason) == ("mcp__good__elicitation", "Which colour?")
-    (reply,) = [json.loads(str(reply)) for decoded in recording.decode() for reply in decoded.replies]
-    said = [frame for way, frame in recording.dialogue() if way == "said" and frame["type"] == "control_response"]
-    assert [reply] == said  # what claude was told when this was recorded, and went on
-    assert recording.terminal().denied == ("mcp__good__elicitation",)
+def opened(kind: str, name: str) -> tuple[Decoder, Any]:
+    """A decoder that has heard a recording up to its first question, and the question."""
+    own = live_claude() if kind == "claude" else decoder(kind)
+    for line in Recording.of(f"{kind}/{name}").lines():
+        if found := of(own.decode(line).events, "approval_requested"):
+            return own, found[0]
+    raise AssertionError("nothing was asked")
+
+
+def recorded_answers(name: str) -> list[Any]:
+    return [
+        frame for way, frame in Recording.of(name).dialogue() if way == "said" and frame["type"] == "control_response"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["claude", "codex"])
+def test_an_elicitation_of_an_mcp_server_is_an_approval_with_its_schema(kind: str) -> None:
+    _, form = opened(kind, "live_elicitation_form" if kind == "claude" else "elicitation_form")
+    assert (form.tool_name, form.input["server"]) == ("mcp__good__elicitation", "good")
+    assert (form.input["mode"], form.input["message"]) == ("form", FORM["message"])
+    assert form.input["requested_schema"] == FORM["requestedSchema"]
+    _, login = opened(kind, "live_elicitation_url" if kind == "claude" else "elicitation_url")
+    assert login.input == {
+        "message": LOGIN["message"], "mode": "url", "server": "good", "url": LOGIN["url"]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("live_elicitation", DENY),
+        ("live_elicitation_form", ApprovalAnswer("allow", updated_input={"content": FILLED})),
+        ("live_elicitation_url", ALLOW),
+    ],
+)
+def test_claude_hears_the_answer_to_an_elicitation_as_it_was_recorded(name: str, answer: ApprovalAnswer) -> None:
+    own, asked = opened("claude", name)
+    assert [said(own, asked.approval_id, answer)] == recorded_answers(f"claude/{name}")
+    assert own.answer(asked.approval_id, CANCELLED) is None  # the interrupt cancels the request
+    assert Recording.of(f"claude/{name}").terminal().denied == ()
+
+
+def test_an_interrupt_of_claude_withdraws_an_elicitation() -> None:
+    events = Recording.of("claude/live_elicitation_interrupt").events("approval_resolved")
+    assert [event.decision for event in events] == ["cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "result"),
+    [
+        ("elicitation_form", ApprovalAnswer("allow", updated_input={"content": FILLED}),
+         {"action": "accept", "content": FILLED, "_meta": None}),
+        ("elicitation_form", DENY, {"action": "decline", "content": None, "_meta": None}),
+        ("elicitation_url", ALLOW, {"action": "accept", "content": None, "_meta": None}),
+        ("user_input", ApprovalAnswer("allow", updated_input={"answers": {"Which database?": "Postgres", "Which port?": "1"}}),
+         {"answers": {"store": {"answers": ["Postgres"]}, "port": {"answers": ["1"]}}}),
+        ("user_input", DENY, {"answers": {}}),
+    ],
+)  # fmt: skip
+def test_codex_hears_the_answer_to_an_elicitation_or_a_question_in_its_words(
+    name: str, answer: ApprovalAnswer, result: dict[str, Any]
+) -> None:
+    own, asked = opened("codex", name)
+    assert said(own, asked.approval_id, answer) == {"id": 0, "result": result}
+    assert own.answer(asked.approval_id, CANCELLED) is None  # turn/interrupt ends the question with the turn
+
+
+@pytest.mark.parametrize("name", ["elicitation_interrupt", "user_input_interrupt"])
+def test_an_interrupt_of_codex_withdraws_what_it_asks(name: str) -> None:
+    events = Recording.of(f"codex/{name}").events("approval_resolved")
+    assert [event.decision for event in events] == ["cancelled"]
+
+
+def test_the_questions_of_codex_are_an_approval_with_the_questions() -> None:
+    _, asked = opened("codex", "user_input")
+    assert asked.tool_name == "request_user_input" and asked.tool_use_id == "call_0"
+    assert [question["question"] for question in asked.input["questions"]] == ["Which database?", "Which port?"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "answer", "words"),
+    [
+        ("claude", "live_elicitation", ALLOW, '"colour" is missing'),
+        (
+            "claude",
+            "live_elicitation",
+            ApprovalAnswer("allow", updated_input={"content": {"colour": 1}}),
+            "must be a text",
+        ),
+        ("codex", "elicitation_form", ApprovalAnswer("allow", updated_input={"content": {"coats": 4}}), "1 to 3"),
+        ("codex", "user_input", ALLOW, '"Which database?" has no answer'),
+        (
+            "codex",
+            "user_input",
+            ApprovalAnswer("allow", updated_input={"answers": {"Which database?": 1}}),
+            "has no answer",
+        ),
+        ("codex", "user_input", ApprovalAnswer("allow", updated_input={"answers": []}), "has no answer"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open(
+    kind: str, name: str, answer: ApprovalAnswer, words: str
+) -> None:
+    own, asked = opened(kind, name)
+    with pytest.raises(UsageError, match=re.escape(words)) as refused:
+        own.answer(asked.approval_id, answer)
+    assert refused.value.kind == "invalid_params"
+    assert own.answer(asked.approval_id, DENY) is not None
+
+
+@pytest.mark.parametrize(("kind", "name"), [("claude", "live_elicitation_url"), ("codex", "user_input")])
+def test_a_rule_that_allows_cannot_answer_for_the_user(kind: str, name: str) -> None:
+    own, asked = opened(kind, name)
+    with pytest.raises(UsageError, match="by a rule") as refused:
+        own.answer(asked.approval_id, ApprovalAnswer("allow", by_rule=True))
+    assert refused.value.kind == "unsupported"
 
 
 @pytest.mark.parametrize("change", [{"tool_name": 7}, {"tool_name": None}])

@@ -78,6 +78,16 @@ def test_what_only_a_start_would_find_is_told_too(clisup: Run, file: Path) -> No
     assert "cannot use backends.codex.versions, because 'newest' is no range" in str(found)
 
 
+def test_a_default_backend_is_no_mistake_unless_it_is_not_configured(clisup: Run, file: Path) -> None:
+    file.write_text("[defaults]\nbackend = 'claude'\n")
+    ran = clisup("config", "check", "--config", str(file))
+    assert ran.code == 0, ran.out
+    file.write_text("[defaults]\nbackend = 'nothing'\n")
+    ran = clisup("config", "check", "--config", str(file))
+    assert (ran.code, ran.out.count("cannot use defaults.backend")) == (78, 1)
+    assert ran.out.startswith(f"{file}:2: ")
+
+
 def test_a_value_that_is_not_in_its_file_is_told(clisup: Run, file: Path, tmp_path: Path) -> None:
     file.write_text(f"[backends.demo]\nenv_files = {{ KEY = '{tmp_path}/none' }}\n")
     ran = clisup("config", "check", "--config", str(file))

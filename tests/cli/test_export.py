@@ -250,6 +250,15 @@ def test_a_huge_change_is_not_compared_line_by_line() -> None:
     assert diff.startswith("--- /a\n+++ /a\n-0\n") and diff.endswith("+x\n")
 
 
+def test_the_names_of_a_diff_are_no_changed_lines_on_the_page() -> None:
+    story = Story().turn()
+    story.add("tool_use", tool_use_id="a", name="Edit",
+              input={"file_path": "/a", "old_string": "-- one\n", "new_string": "++ two\n"})  # fmt: skip
+    page = document("html", story)
+    assert "<pre>--- /a\n+++ /a\n@@" in page
+    assert "<del>--- one</del><ins>+++ two</ins>" in page
+
+
 # -- hostile text -------------------------------------------------------------------------------------------------------
 
 

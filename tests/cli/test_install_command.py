@@ -120,6 +120,25 @@ def test_what_cannot_be_uninstalled_is_not_told_as_an_installation(
 
 
 @ROOT_ONLY
+def test_a_service_of_the_system_gets_a_path_with_the_users_own_directories(tmp_path: Path, executable: str) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for directory in (mine, theirs):
+        directory.mkdir()
+    os.chown(theirs, 1234, 1234)
+    claude = mine / "claude"
+    claude.write_text("#!/bin/sh\n")
+    claude.chmod(0o755)
+    words = ("install", "--system", "--for", "daemon", "--dry-run", "--executable", executable)
+    path = f"{theirs}:/root:/root/bin:{mine}:/usr/bin"
+    done = clisup(tmp_path, *words, PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert f"PATH of the daemon: {mine}:/usr/bin\n" in done.stdout
+    assert "would write /etc/systemd/system/clisup@daemon.service.d/clisup-path.conf\n" in done.stdout
+    assert f"  claude  {claude}\n" in done.stdout and "  qwen    not found on this PATH\n" in done.stdout
+    assert "-> a CLI that only daemon's shell finds" in done.stdout
+
+
+@ROOT_ONLY
 def test_a_service_of_the_system_does_not_start_what_its_sandbox_hides(tmp_path: Path) -> None:
     done = clisup(tmp_path, "install", "--system", "--for", "daemon", "--executable", "/root/bin/clisup", "--dry-run")
     assert done.returncode == 2

@@ -45,6 +45,18 @@ def test_empty_columns_go_first_then_cells_shrink_then_whole_columns_go() -> Non
     assert names(16) == ["ID", "TITLE"]
 
 
+def test_a_column_with_the_same_text_in_every_row_makes_room_for_cells_that_would_be_cut() -> None:
+    columns = [Column("ID"), Column("BACKEND", common=True), Column("TITLE", 10, 30)]
+    rows = [["3f2a", "claude", "Write tests for the lexer"], ["77b0", "claude", "Write tests for the parser"]]
+    assert lay_out(columns, rows, 41, ("BACKEND",)).names == ["ID", "BACKEND", "TITLE"]
+    narrow = lay_out(columns, rows, 35, ("BACKEND",))
+    assert (narrow.names, narrow.gone) == (["ID", "TITLE"], ["BACKEND"])
+    assert narrow.lines()[2] == "77b0  Write tests for the parser"
+    rows[0][1] = "codex"
+    assert lay_out(columns, rows, 35, ("BACKEND",)).names == ["ID", "BACKEND", "TITLE"]
+    assert lay_out(columns, rows[:1], 35, ("BACKEND",)).names == ["ID", "BACKEND", "TITLE"]
+
+
 def test_the_last_column_that_can_be_cut_is_cut_before_it_goes() -> None:
     assert lay_out(COLUMNS, ROWS, 14, ORDER).lines()[1] == "3f2a  Rewrite…"
     assert names(13) == ["ID"]
@@ -64,6 +76,10 @@ def test_wide_characters_take_two_columns_and_no_line_is_longer_than_the_termina
     assert cells_of("日本 e\u0301") == 6
     assert fitted("日本語", 5) == "日本…" and fitted("日本語", 4) == "日…"
     assert fitted("日本語", 5, keep_end=True) == "…本語"
+    assert (
+        fitted("/srv/builds/app", 9, keep_end=True) == "…/app"
+        and fitted("/srv/application", 6, keep_end=True) == "…ation"
+    )
 
 
 @given(st.text(), st.integers(0, 30), st.booleans())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.cli.views.diffs import DIFF_LINES, diff_lines
-from clisup.cli.views.markdown import LONGEST_BLOCK, MarkdownBlocks, markdown_text
+from clisup.cli.views.markdown import LONGEST_BLOCK, AnswerText, MarkdownBlocks, markdown_text
 
 
 class Tty(io.StringIO):
@@ -53,6 +53,22 @@ def test_blocks_together_are_the_text(text: str, size: int) -> None:
 
 def test_a_block_without_an_end_is_drawn_in_parts() -> None:
     assert sum(map(len, blocks("x" * (3 * LONGEST_BLOCK), 10_000))) == 3 * LONGEST_BLOCK
+
+
+def test_a_pipe_and_a_dumb_terminal_get_the_text_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = AnswerText(io.StringIO())
+    assert (pipe.feed("# He"), pipe.feed("ad\x1b[2J"), pipe.finish()) == ("# He", "ad\x1b[2J", "")
+    monkeypatch.setenv("TERM", "dumb")
+    dumb = AnswerText(Tty())
+    assert (dumb.feed("# He"), dumb.feed("ad\x1b[2J"), dumb.finish()) == ("# He", "ad\N{REPLACEMENT CHARACTER}[2J", "")
+    assert dumb.withdraw() and not dumb.in_blocks
+
+
+def test_what_is_withdrawn_was_shown_only_if_a_block_of_it_was_drawn() -> None:
+    text = AnswerText(Tty())
+    assert text.feed("One.") == "" and not text.withdraw()
+    assert text.feed("One.\n\nTwo").startswith("One.") and text.withdraw()
+    assert text.finish() == ""
 
 
 def test_markup_is_drawn_with_one_accent_colour() -> None:

@@ -47,6 +47,15 @@ def test_it_says_what_the_turn_does(events: list[dict[str, Any]], said: str) -> 
     assert words(*events) == said
 
 
+def test_the_cost_is_told_once_it_is_known_and_read_again_after_each_usage() -> None:
+    progress = TurnProgress("claude", 0.0)
+    assert progress.due() is None
+    progress.take({**USED, "turn_id": "t1"}, 1.0)
+    assert (progress.due(), progress.due()) == ("t1", None)
+    progress.cost_usd = 0.0421
+    assert progress.words(2.0).endswith("1.5k tokens, ~$0.0421")
+
+
 def test_it_wants_you_until_the_answer() -> None:
     progress = TurnProgress("claude", 0.0)
     progress.take({"type": "approval_requested", "approval_id": "1:0"}, 1.0)

@@ -490,6 +490,7 @@ def test_a_large_answer_is_fetched_by_pages(clisup: Run, daemon: FakeDaemon) -> 
     [
         ("authentication", "failed", 69, "log in with the CLI itself (demo), or set its key in [backends.demo] env"),
         ("crashed", "failed", 1, f"clisup logs {SESSION}"),
+        ("model_not_found", "failed", 1, f"clisup set {SESSION} --model MODEL"),
         ("idle_timeout", "timed_out", 124, ""),
         ("cancelled", "interrupted", 130, ""),
     ],
@@ -576,7 +577,26 @@ def test_a_denied_tool_is_exit_77_and_says_how_to_allow_it(clisup: Run, daemon: 
     ran = clisup("run", "-b", "demo", "hi")
     assert (ran.code, ran.out) == (77, "I could not.\n")
     assert "the CLI was denied: Bash, Write" in ran.err
+    assert "hint: the CLI did not ask; in a new session let claude ask you (clisup run --live)" in ran.err
     assert "--permission-mode" in ran.err
+
+
+def test_a_denied_tool_that_was_asked_for_gets_no_advice_to_be_asked(clisup: Run, daemon: FakeDaemon) -> None:
+    def scene(daemon: FakeDaemon) -> None:
+        daemon.emit("approval_requested", approval_id="1:0", tool_name="Bash", input={})
+        end(daemon, denied=["Bash"])
+
+    plays(daemon, scene)
+    ran = clisup("run", "-b", "demo", "hi")
+    assert "hint: allow it when it asks (clisup approvals)" in ran.err and "--live" not in ran.err
+
+
+def test_a_session_that_is_deleted_at_the_end_is_in_no_hint(clisup: Run, daemon: FakeDaemon) -> None:
+    plays(daemon, lambda daemon: end(daemon, "failed", error={"kind": "crashed", "message": "it went wrong"}))
+    daemon.handlers |= {name: lambda peer, params: {"ok": True} for name in ("session/close", "session/delete")}
+    ran = clisup("run", "-b", "demo", "--rm", "hi")
+    assert "hint: without --rm the session stays, with its events" in ran.err
+    assert SESSION not in ran.err.partition("hint: ")[2]
 
 
 @pytest.mark.parametrize(("transcript", "said"), [

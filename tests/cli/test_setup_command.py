@@ -16,6 +16,7 @@ from test_start_command import BOUND_S, Home
 
 from tests.fakecli import COMMAND
 
+DEFAULT = '\n[defaults]\nbackend = "claude"\n'
 KEY = "sk-ant-value-of-the-key"
 MINE = f'# mine\n[backends.claude]  # the one\nkind = "demo"\ncommand = {json.dumps(COMMAND)}\n'
 
@@ -46,9 +47,10 @@ def test_a_second_setup_changes_nothing(home: Home) -> None:
     assert first["backends"] == {"claude": True}
     assert (first["test"]["backend"], first["test"]["outcome"]) == ("claude", "completed")
     assert "Reply with the single word" in first["test"]["text"]
+    assert home.config.read_text() == MINE + DEFAULT
     again = results(home)
     assert again["daemon"]["started"] is False and again["daemon"]["pid"] == first["daemon"]["pid"]
-    assert home.config.read_text() == MINE
+    assert home.config.read_text() == MINE + DEFAULT and "settings" not in again
     assert home.run("sessions", "--json").stdout == ""
 
 
@@ -75,13 +77,13 @@ def test_a_key_is_passed_on_only_if_it_is_asked_for(home: Home) -> None:
     env = {"ANTHROPIC_API_KEY": KEY}
     done = home.run("setup", "--yes", "--no-test", **env)
     assert "ANTHROPIC_API_KEY is not passed on to claude" in done.stdout
-    assert home.config.read_text() == MINE
+    assert home.config.read_text() == MINE + DEFAULT
     found = results(home, "--no-test", "--pass-env", "ANTHROPIC_API_KEY", **env)
     assert found["settings"] == [
         {"file": str(home.config), "backend": "claude", "key": "pass_env", "value": ["ANTHROPIC_API_KEY"]}
     ]
     head = "[backends.claude]  # the one\n"
-    assert home.config.read_text() == MINE.replace(head, f'{head}pass_env = ["ANTHROPIC_API_KEY"]\n')
+    assert home.config.read_text() == MINE.replace(head, f'{head}pass_env = ["ANTHROPIC_API_KEY"]\n') + DEFAULT
     kept = json.loads(home.run("env", "claude", "--json").stdout)["kept"]
     assert "ANTHROPIC_API_KEY" in {item["name"] for item in kept}
     assert "settings" not in results(home, "--no-test", "--pass-env", "ANTHROPIC_API_KEY", **env)
@@ -100,14 +102,26 @@ def test_a_key_that_only_the_shell_has_goes_into_a_file_of_its_own(home: Home) -
     home.run("daemon", "reload")
     done = home.run("setup", "--yes", "--no-test", "--pass-env", "ANTHROPIC_API_KEY", ANTHROPIC_API_KEY=KEY)
     assert f"{file} has another value" in done.stdout
-    assert (file.read_text(), home.config.read_text()) == ("another\n", MINE)
+    assert (file.read_text(), home.config.read_text()) == ("another\n", MINE + DEFAULT)
 
 
 def test_a_setting_that_the_daemon_refuses_is_taken_back(home: Home) -> None:
     env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
     done = home.run("setup", "--yes", "--no-test", "--pass-env", "ANTHROPIC_API_KEY", **env)
     assert "ANTHROPIC_BASE_URL" in done.stdout
-    assert home.config.read_text() == MINE
+    assert home.config.read_text() == MINE + DEFAULT
+
+
+def test_the_default_backend_is_the_one_that_was_named_and_a_default_that_is_set_stays(home: Home) -> None:
+    other = f'[backends.other]\nkind = "demo"\ncommand = {json.dumps(COMMAND)}\n'
+    home.config.write_text(MINE + other)
+    assert "settings" not in results(home, "--no-test"), "two work, and nobody chose one"
+    assert results(home, "--no-test", "-b", "other")["settings"] == [
+        {"file": str(home.config), "backend": None, "key": "backend", "value": "other"}
+    ]
+    assert home.config.read_text() == MINE + other + DEFAULT.replace("claude", "other")
+    assert "settings" not in results(home, "--no-test", "-b", "claude")
+    assert home.run("run", "--no-start", "--rm", "hello").stdout == "You said: hello\n"
 
 
 def test_a_test_turn_that_fails_is_exit_code_1_with_the_reason(home: Home) -> None:

@@ -242,8 +242,21 @@ def test_a_log_file_is_bounded_by_rotation(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_mode & 0o077 == 0
 
 
+def test_the_limit_of_the_log_file_is_a_key_that_a_reload_changes(home: Home) -> None:
+    home.state_dir.mkdir(parents=True, mode=0o700)
+    home.log.write_bytes(b"x" * 70_000 + b"\n")
+    home.log.chmod(0o600)
+    home.run("start")
+    full = home.log.with_name("daemon.log.1")
+    assert not full.exists(), "the default limit is larger"
+    home.config.write_text(f"[daemon]\nmax_log_bytes = 65536\n{CONFIG}")
+    assert "daemon.max_log_bytes" in home.run("daemon", "reload").stdout
+    home.run("stop")
+    assert full.read_bytes().startswith(b"xxx") and home.log.stat().st_size < 65_536
+
+
 def test_a_log_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    file = LogFile(str(tmp_path / "log"))
+    file = LogFile(str(tmp_path / "log"), limit=1000)
     file.send(b"one")
     (tmp_path / "log").unlink()
     assert file.send(b"two")
@@ -253,7 +266,7 @@ def test_a_log_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
 def test_a_log_file_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "other")
     with pytest.raises(Exception, match="cannot open the log"):
-        LogFile(str(tmp_path / "log"))
+        LogFile(str(tmp_path / "log"), limit=1000)
 
 
 def test_a_format_other_than_json_cannot_go_to_a_file(home: Home) -> None:

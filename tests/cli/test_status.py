@@ -193,7 +193,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("columns", "gone"), [
-    (200, []), (120, ["PID", "MEM", "AGE", "LAST"]), (100, ["PID", "MEM", "AGE", "LAST", "COST"]),
+    (200, []), (120, ["PID", "MEM", "AGE", "LAST"]), (100, ["PID", "MEM", "AGE", "LAST", "COST", "BACKEND"]),
     (80, ["PID", "MEM", "AGE", "LAST", "COST", "TOKENS", "TURN", "BRANCH"]),
     (60, [name for name in GO_FIRST[:14] if name in DEFAULT and name != "MODEL"]),
 ])  # fmt: skip
@@ -314,6 +314,11 @@ def test_one_session_says_its_title_branch_and_the_age_of_its_outcome(clisup: Ru
     assert clisup("status", "3f2a").out.splitlines()[0].endswith("running (tool); wants you")
 
 
+def test_one_session_shows_the_estimated_cost_of_its_running_turn(clisup: Run, daemon: FakeDaemon) -> None:
+    daemon.handlers["session/get"] = lambda peer, params: daemon.summary(turn_cost_usd=0.5) | {"timers": []}
+    assert ", the running turn ~$0.5000\n" in clisup("status", "3f2a").out
+
+
 def test_one_session_as_json_is_session_get(clisup: Run, daemon: FakeDaemon) -> None:
     detail = json.loads(clisup("status", SESSION, "--json").out)
     assert (detail["schema_version"], detail["session_id"]) == (1, SESSION)
@@ -323,6 +328,27 @@ def test_an_unknown_session_is_exit_4(clisup: Run) -> None:
     ran = clisup("status", "dead")
     assert ran.code == 4
     assert ran.err == ("clisup: no session matches 'dead'\n  hint: list the sessions: clisup sessions\n")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [("3f2b", True), ("3f2aeeeeeeee", True), ("parser", True), ("Rewrite the parsre", True), ("zzzz", False)],
+)
+def test_an_unknown_session_gets_the_nearest_ones_by_id_or_title(
+    clisup: Run, daemon: FakeDaemon, wanted: str, named: bool
+) -> None:
+    rows = [SUMMARY | {"title": "Rewrite the\x1b[2J parser"}, IDLE | {"title": None}]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows if "state" not in params else []}
+    ran = clisup("status", wanted)
+    assert ran.code == 4
+    assert ("did you mean 3f2a" in ran.err) == named and "\x1b" not in ran.err
+    assert ("Rewrite the" in ran.err.partition("hint")[2]) == named
+
+
+def test_at_most_three_sessions_are_named(clisup: Run, daemon: FakeDaemon) -> None:
+    rows = [SUMMARY | {"session_id": f"3f2a9c1{n:x}" + SESSION[8:], "title": "Same title"} for n in range(9)]
+    daemon.handlers["session/list"] = lambda peer, params: {"sessions": rows if "state" not in params else []}
+    assert clisup("status", "title").err.count("Same title") == 3
 
 
 def test_an_ambiguous_beginning_is_exit_4_and_names_them(clisup: Run, daemon: FakeDaemon) -> None:

@@ -71,3 +71,19 @@ def test_a_value_of_the_author_is_not_replaced() -> None:
 )
 def test_another_form_is_left_to_its_author(text: str) -> None:
     assert with_addition(text, KEY) in (None, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("", '[defaults]\nbackend = "codex"\n'),
+        ("[defaults] # mine\nmode = 'live'\n", "[defaults] # mine\nbackend = \"codex\"\nmode = 'live'\n"),
+        ('[defaults]\nbackend = "" # none\n', '[defaults]\nbackend = "codex" # none\n'),
+        ("[defaults]\nbackend = 'claude'\n", "[defaults]\nbackend = 'claude'\n"),
+        ('defaults = { mode = "live" }\n', None),
+    ],
+)
+def test_a_text_is_added_where_there_is_none(text: str, changed: str | None) -> None:
+    addition = Addition(None, "backend", "codex")
+    assert with_addition(text, addition) == changed
+    assert changed is None or with_addition(changed, addition) == changed

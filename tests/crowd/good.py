@@ -14,20 +14,20 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 PING_EVERY_S = 1 / 20
 NICENESS = -10  # its own lateness is not the daemon's; only root may
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0  # for the first answer, and for all that is owed after the scene
 
 
 class Good:
     """Send what is due, take what comes."""
 
-    def __init__(self, path: str, session: str) -> None:
-        self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.connect(path)
+    def __init__(self, sock: socket.socket, session: str) -> None:
+        self._sock = sock
         self._rest = b""
         self._session = session
         self._next = 0.0  # when the next ping is due
@@ -43,7 +43,7 @@ class Good:
         """Ping and follow; then wait for what is still owed."""
         came = time.monotonic()
         self._ask("subscribe", "session/subscribe")
-        self._until(lambda: "subscribe" in self._answers)
+        self._until(lambda: "subscribe" in self._answers, came + PATIENCE_S)
         self._next = began = time.monotonic()
         self.hello_ms = (began - came) * 1000
         while (now := time.monotonic()) < began + seconds:
@@ -52,8 +52,7 @@ class Good:
                 self._sent = self._next
             self._take(max(0.0, self._next - time.monotonic()) if self._sent is None else PING_EVERY_S)
         self._ask("get", "session/get")
-        self._until(lambda: "get" in self._answers and self._sent is None)
-        self._until(lambda: self.seqs[-1:] and self.seqs[-1] >= self.last)
+        self._until(self._is_served, time.monotonic() + PATIENCE_S)
 
     def _answered(self, now: float) -> None:
         assert self._sent is not None
@@ -64,18 +63,20 @@ class Good:
 
     @property
     def first(self) -> int:
-        return int(self._answers["subscribe"]["next_seq"])
+        """First seq after the subscription. Without an answer no event is expected, which is a broken promise too."""
+        return int(self._answers["subscribe"]["next_seq"]) if "subscribe" in self._answers else self.last + 1
 
     @property
     def last(self) -> int:
-        """The last seq that was journaled when the scene ended."""
-        return int(self._answers.get("get", {"next_seq": 0})["next_seq"]) - 1
+        """Last seq that was journaled when the scene ended."""
+        return int(self._answers["get"]["next_seq"]) - 1 if "get" in self._answers else -1
 
     def figures(self) -> dict[str, Any]:
         wanted = set(range(self.first, self.last + 1))
+        unanswered = (self._sent is not None) + self.refused + 2 - len(self._answers)
         return {
-            "pings_ms": self.pings_ms, "unanswered": (self._sent is not None) + self.refused, "lags_ms": self.lags_ms,
-            "hello_ms": round(self.hello_ms, 1), "events": len(self.seqs), "expected": len(wanted), "lost": len(wanted - set(self.seqs)),
+            "pings_ms": self.pings_ms, "unanswered": unanswered, "lags_ms": self.lags_ms, "hello_ms": round(self.hello_ms, 1),
+            "events": len(self.seqs), "expected": len(wanted), "lost": len(wanted - set(self.seqs)),
             "doubled_or_late": sum(b <= a for a, b in zip(self.seqs, self.seqs[1:], strict=False)),
         }  # fmt: skip
 
@@ -83,8 +84,11 @@ class Good:
         request = {"id": id_, "method": method, "params": {"session_id": self._session}}
         self._sock.sendall(json.dumps(request).encode() + b"\n")
 
-    def _until(self, done: Any) -> None:
-        end = time.monotonic() + PATIENCE_S
+    def _is_served(self) -> bool:
+        """Tell whether all answers and all events up to the last one are there."""
+        return "get" in self._answers and self._sent is None and self.seqs[-1:] >= [self.last]
+
+    def _until(self, done: Callable[[], bool], end: float) -> None:
         while not done() and time.monotonic() < end:
             self._take(0.1)
 
@@ -116,8 +120,10 @@ def main() -> None:
         os.nice(NICENESS)
     except PermissionError:
         pass
-    good = Good(path, session)
-    good.run(float(seconds))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
+        good = Good(sock, session)
+        good.run(float(seconds))
     print(json.dumps(good.figures()))
 
 

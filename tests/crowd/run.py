@@ -70,7 +70,7 @@ def broken(result: Result) -> list[str]:
         f"p99 of {p99:.1f} ms": p99 >= LIMIT_MS,
         f"{result.lost} of {result.expected} events lost": result.lost > 0 or not result.expected,
         f"{result.doubled_or_late} events doubled or out of order": result.doubled_or_late > 0,
-        f"{result.unanswered} pings unanswered": result.unanswered > 0,
+        f"{result.unanswered} requests unanswered": result.unanswered > 0,
         f"{result.rss_mb:.0f} MB of memory": result.rss_mb > RSS_LIMIT_MB,
     }
     return [f"{result.scene}: {what}" for what, is_broken in found.items() if is_broken]

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "daemon"))
 from harness import Harness  # noqa: E402 - the tests' harness is no package
 from session_probe import SessionProbe  # noqa: E402
 
-__all__ = ["SCENES", "Crowd", "Result", "Scene"]
+__all__ = ["SCENES", "Crowd", "Result", "Scene", "ending", "quantiles"]
 
 HISTORY = "@stream 20000 500"
 FLOODING = "@stream 1000000 500 0.002"
@@ -26,7 +27,6 @@ SETTLE_S = 3.0  # for the offenders to be in full swing
 LOOK_S = 0.05
 FLOOD = b'x\n{}\n\n{"type":"system","subtype":"status","status":"s"}\n'
 FLOOD_BYTES = 32 * 1024 * 1024  # takes the daemon longer than a scene is long
-GOODBYE_S = 30.0
 UNFAIR = """
 import os, sys, clisup.policy.fair_queue as fair_queue
 fair_queue.FairQueue.pass_by = lambda self, account, units, now: True
@@ -132,20 +132,19 @@ class Crowd:
             for process in offenders.values():
                 assert process.stdin is not None
                 process.stdin.close()
+                process.stdin = None  # `communicate` would flush the closed file
         for kind, process in offenders.items():
-            figures = _ending(process)
+            figures = ending(process)
             result.served[kind] = round(figures["served"] / figures["seconds"], 1)
             result.refused += figures["refused"]
         return result
 
     def _measure(self, name: str, seconds: float) -> Result:
         good = _start("good", self.daemon.socket, self.streaming.id, str(seconds))
-        peak, cpu, began = 0.0, self._cpu_s(), time.monotonic()
-        while good.poll() is None:
-            peak = max(peak, self._rss_mb())
-            time.sleep(LOOK_S)
+        sizes, cpu, began = [0.0], self._cpu_s(), time.monotonic()
+        figures = ending(good, lambda: sizes.append(self._rss_mb()))
         used = (self._cpu_s() - cpu) / (time.monotonic() - began)
-        return Result(name, **_ending(good), rss_mb=round(peak, 1), cpu=round(used, 2))
+        return Result(name, **figures, rss_mb=round(max(sizes), 1), cpu=round(used, 2))
 
     def _offend(self, kind: str, count: int) -> subprocess.Popen[bytes]:
         session: SessionProbe = self.flooding if kind == "never-read" else self.history
@@ -171,9 +170,17 @@ def _start(module: str, *args: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def _ending(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def ending(process: subprocess.Popen[bytes], look: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """Return the figures that the process prints, and call `look` until then.
+
+    The output is read meanwhile: a process whose figures are longer than a pipe holds would never end.
+    """
     with process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        assert process.wait(GOODBYE_S) == 0, f"{process.args} failed"
+        while True:
+            try:
+                output = process.communicate(timeout=LOOK_S)[0]
+                break
+            except subprocess.TimeoutExpired:
+                look()
+    assert process.returncode == 0, f"{process.args} failed"
     return dict(json.loads(output))

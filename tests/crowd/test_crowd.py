@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from tests.crowd.good import Good
 from tests.crowd.offenders import KINDS
 from tests.crowd.run import LIMIT_MS, RSS_LIMIT_MB, broken
-from tests.crowd.scenes import SCENES, Result, quantiles
+from tests.crowd.scenes import SCENES, Result, ending, quantiles
 
 
 def result(**fields: Any) -> Result:
@@ -36,6 +40,19 @@ def test_a_good_scene_breaks_nothing() -> None:
 def test_each_broken_promise_is_named(fields: dict[str, Any], word: str) -> None:
     [problem] = broken(result(**fields))
     assert word in problem
+
+
+def test_figures_longer_than_a_pipe_holds_are_read() -> None:
+    words = ["import json; print(json.dumps({'pings_ms': [0.125] * 100_000}))"]
+    process = subprocess.Popen([sys.executable, "-c", *words], stdout=subprocess.PIPE)
+    assert ending(process) == {"pings_ms": [0.125] * 100_000}
+
+
+def test_a_client_without_any_answer_has_figures_that_break_promises() -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        figures = Good(sock, "session").figures()
+    problems = broken(Result("scene", **figures))
+    assert [word for word in ("p99", "lost", "unanswered") if not any(word in problem for problem in problems)] == []
 
 
 def test_the_p99_of_400_pings_leaves_out_the_four_worst() -> None:

@@ -1,7 +1,7 @@
 """An agent on the official Python SDK of the Agent Client Protocol, for tests of the whole way: it plays the prompt's lines.
 
-    say TEXT | think TEXT | tool ID NAME JSON | late ID NAME JSON | child SECONDS | ask ID | ask-forever ID | fs PATH | extension
-    plan | notice | usage JSON | cost USD | remember | hang | error CODE MESSAGE [JSON] | stop REASON
+    say TEXT | think TEXT | tool ID NAME JSON | late ID NAME JSON | child SECONDS | ask ID | ask-forever ID | elicit SCHEMA | visit URL
+    fs PATH | extension | plan | notice | usage JSON | cost USD | remember | hang | error CODE MESSAGE [JSON] | stop REASON
 
 Its sessions are files under $HOME. Flags say what it offers: --no-load, --resume, --replay-late, --options, --no-modes,
 --version N, --login, --mcp-http, --mute.
@@ -35,7 +35,11 @@ class Agent(acp.Agent):
     def on_connect(self, conn: Any) -> None:
         self.client = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
+    async def initialize(
+        self, protocol_version: int, client_capabilities: Any = None, **_: Any
+    ) -> schema.InitializeResponse:
+        can_elicit = client_capabilities and client_capabilities.elicitation
+        self.elicits = bool(can_elicit and can_elicit.form is not None and can_elicit.url is not None)
         if "--mute" in FLAGS:
             await asyncio.Event().wait()
         sessions = schema.SessionCapabilities(
@@ -144,6 +148,8 @@ class Agent(acp.Agent):
             await self.cancelled.wait()
         elif verb in ("ask", "ask-forever"):
             return await self._ask(session, rest, verb)
+        elif verb in ("elicit", "visit"):
+            await self._elicit(session, verb, rest)
         elif verb in ("fs", "extension"):
             await self._beg(session, verb, rest)
         elif verb == "child":
@@ -189,6 +195,20 @@ class Agent(acp.Agent):
         text = getattr(chosen.outcome, "option_id", "cancelled")
         await self._update(session, acp.update_agent_message_text(f"chosen: {text}"))
         return False
+
+    async def _elicit(self, session: str, verb: str, rest: str) -> None:
+        """Ask the client's user, and tell the answer."""
+        if not self.elicits:
+            told = "not offered"
+        else:
+            mode: Any = (
+                schema.ElicitationFormSessionMode(session_id=session, requested_schema=json.loads(rest))
+                if verb == "elicit"
+                else schema.ElicitationUrlSessionMode(session_id=session, url=rest, elicitation_id="e1")
+            )
+            answer = await self.client.create_elicitation("Please.", mode)
+            told = answer.model_dump_json(exclude_none=True)
+        await self._update(session, acp.update_agent_message_text(told))
 
     async def _beg(self, session: str, verb: str, rest: str) -> None:
         """Ask the client for what it does not offer, and tell its refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -57,6 +58,36 @@ def test_a_typed_line_is_a_prompt_and_the_answer_streams(daemon: Harness, attach
     assert one.exit_code() == 0
     assert seen(one).count("You said: hello there") == 1
     assert session.get()["state"] == "idle", "the session goes on"
+
+
+def test_the_answer_is_drawn_as_markdown_and_an_edit_as_a_coloured_diff(
+    daemon: Harness, attach: Callable[..., Terminal]
+) -> None:
+    session = daemon.new()
+    edit = {"file_path": "a.py", "old_string": "old line\n", "new_string": "new\x1b[2J line\n"}
+    session.ask(f"@tool Edit {json.dumps(edit)}\n# Head\n\nHello **you**, `x`.")
+    one = attach(session)
+    one.until("-- t1 completed")
+    assert "\033[1mHead\033[0m" in one.text and "\033[36mx\033[0m" in one.text and "**" not in one.text
+    assert "\033[31m  - old line\033[0m" in one.text
+    assert "\033[32m  + new\N{REPLACEMENT CHARACTER}[2J line\033[0m" in one.text
+
+
+def test_a_running_turn_has_a_status_line_with_its_tokens_and_cost(serve: Callable[..., Harness]) -> None:
+    daemon = serve(raw='[prices."demo-*"]\ninput = 1000.0\noutput = 2000.0')
+    session = daemon.new()
+    go = daemon.cwd / "go-status"
+    session.prompt(f"@bash true\n@wait-file {go}\nDone.")
+    one = Terminal(daemon, "attach", session.id)
+    try:
+        one.until(" tokens, ~$")
+        one.type("half")
+        one.until("> half")
+        go.touch()
+        one.until("-- t1 completed")
+        one.until("> half", 2)
+    finally:
+        one.close()
 
 
 def test_history_begins_with_the_last_turn_or_where_it_is_told_to(

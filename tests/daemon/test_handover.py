@@ -114,13 +114,32 @@ def test_without_kept_prompts_their_beginnings_go_and_the_command_says_so(serve:
     assert "Remember this." in said(SessionProbe(daemon, done["session_id"]))
 
 
-def test_a_fork_says_that_what_was_before_is_missing(daemon: Harness) -> None:
+def test_a_fork_has_the_turns_before_it_and_not_those_of_its_origin_after_it(daemon: Harness) -> None:
+    session = daemon.new()
+    session.ask("The first question.")
+    fork = SessionProbe(daemon, session.call("fork")["session_id"])
+    session.ask("A question after the fork.")
+    again = SessionProbe(daemon, fork.call("fork")["session_id"])
+    fork.ask("Not in the second fork.")
+    again.ask("The last question.")
+    session.call("close")
+    done = handed(daemon, again, "-b", "demo")
+    assert (done["turns"], done["missing"]) == (2, [])
+    told = said(SessionProbe(daemon, done["session_id"]))
+    assert told.index("The first question.") < told.index("The last question.")
+    assert "after the fork" not in told and "Not in" not in told
+
+
+def test_a_fork_whose_origin_was_deleted_says_that_its_turns_are_missing(daemon: Harness) -> None:
     session = daemon.new()
     session.ask("Hello.")
     fork = SessionProbe(daemon, session.call("fork")["session_id"])
     fork.ask("Go on.")
+    session.call("close")
+    session.call("delete")
     done = run(daemon, "handover", fork.id, "-b", "demo")
-    assert "not handed over: what was said before the session was opened" in done.stderr
+    note = f"not handed over: what was said before the fork of session {session.id[:8]}, which was deleted"
+    assert (done.returncode, note in done.stderr) == (0, True), done.stderr
 
 
 def test_an_unknown_backend_opens_nothing(daemon: Harness) -> None:

@@ -49,6 +49,19 @@ def test_a_status_line_shows_the_work_and_is_gone_at_the_end(terminal: Callable[
     assert "\033[36mx\033[0m" in one.text
 
 
+def test_the_status_line_has_the_cost_so_far_where_it_can_be_estimated(serve: Callable[..., Harness]) -> None:
+    daemon = serve(raw='[prices."demo-*"]\ninput = 1000.0\noutput = 2000.0')
+    go = daemon.cwd / "go"
+    one = Terminal(daemon, "run", "-b", "demo", "-C", str(daemon.cwd), f"@bash true\n@wait-file {go}\nDone.")
+    try:
+        one.until(" tokens, ~$")
+        go.touch()
+        one.until("continue with: ")
+        assert one.exit_code() == 0
+    finally:
+        one.close()
+
+
 def test_an_edit_is_shown_as_a_coloured_diff(terminal: Callable[..., Terminal]) -> None:
     edit = {"file_path": "a.py", "old_string": "old line\n", "new_string": "new\x1b[2J line\n"}
     one = terminal(f"@tool Edit {json.dumps(edit)}\nDone.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import uuid
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run
 from harness import Harness, until
 from session_probe import SessionProbe
 
@@ -619,6 +621,28 @@ def test_gc_removes_a_worktree_once_its_work_has_landed_by_hand(daemon: Harness,
     daemon.call("daemon/gc", older_than_s=1e9)
     assert not tree.exists()
     assert project.branches() == ["main"]
+
+
+def test_gc_without_a_daemon_removes_the_same_worktrees_and_loses_nothing(serve: Any, project: Project) -> None:
+    daemon = serve()
+    landed, work, open_ = (opened(daemon, project) for _ in range(3))
+    trees = [tree_of(session) for session in (landed, work, open_)]
+    project.commit("src/b.txt", "b\n", "Add b", trees[0])
+    (trees[1] / "draft").write_text("mine")
+    landed.call("close")
+    work.call("close")
+    landed.call("delete")
+    daemon.stop()
+    git(project.path, "merge", "-q", "--ff-only", f"clisup/{trees[0].name}")
+    for words in (["--dry-run"], []):
+        done = run(daemon, "gc", "--older-than", "999d", "--json", *words)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [item["path"] for item in found["items"] if item["kind"] == "worktree"] == [str(trees[0])]
+        assert [(kept["path"], kept["error"]) for kept in found["kept"]] == [(str(trees[1]), "1 uncommitted file")]
+        assert trees[0].exists() == bool(words)
+    assert (trees[1] / "draft").read_text() == "mine" and trees[2].is_dir()
+    assert f"clisup/{trees[0].name}" not in project.branches()
 
 
 def test_gc_spares_the_worktree_of_an_open_session(daemon: Harness, project: Project) -> None:

@@ -29,7 +29,7 @@ from clisup.wire.results import SessionDetail, SessionSummary
 from tests import test_docs as reference
 from tests.bench.report import splice
 from tests.bench.run import recorded
-from tests.test_architecture import MODULES, NAMES, import_graph, reachable
+from tests.test_architecture import NAMES, all_modules, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
 UNEXPLAINED = "(what does it mean?)"
@@ -197,7 +197,7 @@ def room_diagram() -> str:
 def rooms() -> dict[str, set[str]]:
     """Return the rooms (folders directly below the package) that each room imports."""
     graph: dict[str, set[str]] = {room: set() for name in NAMES if (room := _room(name))}
-    for name, targets in import_graph(MODULES).items():
+    for name, targets in import_graph(all_modules()).items():
         if room := _room(name):
             graph[room] |= {other for target in targets if (other := _room(target))} - {room}
     return graph

@@ -18,7 +18,7 @@ NOT_RUN: dict[str, str] = {
     r"tests\.(zoo|chaos|crowd|fuzz|soak|bench)\.run": "a lane of minutes, with tests of its own in tests/",
     r"tests/e2e|tests\.e2e|tests/backends/test_": "recording a real CLI takes npm and the network; `make e2e` does it",
     r"^git diff tests": "looks at the checkout that the line before wrote to",
-    r"pip install|-m venv": "installing takes the network; tests/test_packaging.py builds and unpacks the wheel",
+    r"pipx? install|-m venv": "installing takes the network; `make packages` does it",
     r"^export PATH=": "the scene has a clisup of its own first on its PATH",
     r"^(sudo |systemctl |loginctl |journalctl )|^clisup (un)?install (?!.*--dry-run)": "asks systemd; tests/systemd boots one",
     r"^nc -U ": "interactive; what is typed into it is checked against the method table",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.dialogue import END, IDLE, Cue, Say, Send, Wait, after, answer, answer_with, ask, refuse, say, uuid_of
+from tests.e2e.mcp_server import FILLED, FORM, LOGIN
 from tests.e2e.scenarios import (
     ASKING_SERVER,
     BYPASS,
@@ -117,6 +118,8 @@ _ONE_TWO = in_turn(slowly("One ", "two."), reply("Second."), reply("Third."))
 _STALLS = in_turn(partial(Stall()), reply("Next."))
 _SHORT_TOOL = in_turn(use(bash("t1", ticks(1))), reply("After the tool."), reply("Later."))
 _ASKS_ITS_USER = in_turn(use(tool("mcp__good__choose", "choose", {})), reply("Chosen."))
+_ASKS_BY_FORM = in_turn(use(tool("mcp__good__choose", "choose", {"ask": FORM})), reply("Chosen."))
+_ASKS_BY_URL = in_turn(use(tool("mcp__good__choose", "choose", {"ask": LOGIN})), reply("Chosen."))
 _IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 _NO_FIRST = "grep -q First && { echo 'not today' >&2; exit 2; } || true"
 _DENIED_ONCE = in_turn(FORBIDDEN, reply("Next."))
@@ -173,6 +176,10 @@ _TABLE = (
          answer("allow", updatedInput={**QUESTION, "answers": {"Which?": "A"}}), IDLE, END),
     # What an MCP server asks its user
     live("elicitation", _ASKS_ITS_USER, FIRST, after('"elicitation"'), answer_with(action="decline"), IDLE, END, args=ASKING_SERVER),
+    live("elicitation_form", _ASKS_BY_FORM, FIRST, after('"elicitation"'), answer_with(action="accept", content=FILLED), IDLE, END,
+         args=ASKING_SERVER),
+    live("elicitation_url", _ASKS_BY_URL, FIRST, after('"elicitation"'), answer_with(action="accept"), IDLE, END, args=ASKING_SERVER),
+    live("elicitation_interrupt", _ASKS_ITS_USER, FIRST, after('"elicitation"'), INTERRUPT, IDLE, *NEXT, args=ASKING_SERVER),
     live("elicitation_refused", _ASKS_ITS_USER, FIRST, after('"elicitation"'), REFUSED, IDLE, END, args=ASKING_SERVER),
     # Background tasks
     live("background", in_turn(background(2), reply("Started it."), reply("It has finished."), reply("Next.")), FIRST, IDLE, IDLE,

@@ -220,15 +220,22 @@ def test_a_prompt_that_is_steered_while_sub_agents_work_has_a_turn_of_its_own(ag
     assert here.wait_for(session, "turn_completed", turn_id=own["turn_id"])["text"] == "All agents reported."
 
 
-def test_what_an_mcp_server_asks_its_user_holds_no_turn_up(lab: Callable[..., ClaudeLab]) -> None:
-    here = lab(DIALOGUES["live_elicitation"], config=LIVE)
+def test_what_an_mcp_server_asks_its_user_holds_no_turn_up_where_nobody_is_there(lab: Callable[..., ClaudeLab]) -> None:
+    alone = "[backends.claude.approvals]\nunattended = 'deny'\nunattended_after_s = 0.1"
+    here = lab(DIALOGUES["live_elicitation"], config=f"{LIVE}\n{alone}")
     server = Path(__file__).with_name("mcp_server.py")
     servers = {"good": {"type": "stdio", "command": sys.executable, "args": [str(server)]}}
     session = here.open(mcp_config={"mcpServers": servers}, **BYPASS)
     turn = here.turn("Ask.", session=session)
-    assert (turn["outcome"], turn["text"], turn["denied"]) == ("completed", "Chosen.", ["mcp__good__elicitation"])
+    assert (turn["outcome"], turn["text"]) == ("completed", "Chosen.")
     (result,) = here.events(session, "tool_result")
     assert json.loads(result["content"]) == {"action": "decline"}
+    (resolved,) = here.events(session, "approval_resolved")
+    assert (resolved["tool_name"], resolved["decision"], resolved["by"]) == (
+        "mcp__good__elicitation",
+        "deny",
+        "unattended",
+    )
 
 
 def test_a_tool_that_needs_a_permission_waits_for_it(live: Callable[..., ClaudeLab]) -> None:

@@ -1,16 +1,20 @@
-"""The real claude asks questions and shows a plan: the answers of a form reach the model in claude's own words."""
+"""The real claude asks questions, shows a plan, and passes on what an MCP server asks: the answers of a form reach them."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clisup.cli.views.form import answer_of, form_of
+from tests.e2e.dialogues import DIALOGUES
 from tests.e2e.lab import ClaudeLab
+from tests.e2e.mcp_server import FILLED, LOGIN
 from tests.e2e.scenarios import Reply, Scenario, in_turn, message, say, tool, use
 
 pytestmark = pytest.mark.e2e
@@ -84,3 +88,42 @@ def test_a_plan_is_approved_or_sent_back(lab: Lab, typed: str, said: str) -> Non
     assert form_of(approval).plan == PLAN
     result = answered(here, session, typed)
     assert said in result["content"] and bool(result.get("is_error")) == (typed == "no")
+
+
+SERVER = {"type": "stdio", "command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+TYPED = ("blue", "", "yes", "1,3", "")
+
+
+def asking(lab: Lab, dialogue: str) -> tuple[ClaudeLab, str]:
+    """A session of the real claude whose MCP server asks its user."""
+    here = lab(DIALOGUES[dialogue])
+    session = here.open(mode="live", mcp_config={"mcpServers": {"good": SERVER}}, permission_mode="bypassPermissions")
+    here.prompt(session, "Ask.")
+    return here, session
+
+
+@pytest.mark.parametrize(
+    ("dialogue", "typed", "result"),
+    [
+        ("live_elicitation_form", TYPED, {"action": "accept", "content": FILLED}),
+        ("live_elicitation_url", ("yes",), {"action": "accept"}),
+        ("live_elicitation_url", ("no",), {"action": "decline"}),
+    ],
+)
+def test_the_form_of_an_mcp_server_reaches_it_filled(
+    lab: Lab, dialogue: str, typed: tuple[str, ...], result: dict[str, Any]
+) -> None:
+    here, session = asking(lab, dialogue)
+    approval = here.wait_for(session, "approval_requested")
+    assert approval["tool_name"] == "mcp__good__elicitation"
+    assert approval["input"].get("url") == (LOGIN["url"] if dialogue.endswith("url") else None)
+    assert json.loads(answered(here, session, *typed)["content"]) == result
+
+
+def test_a_form_that_is_open_while_the_daemon_is_killed_is_filled_afterwards(lab: Lab) -> None:
+    here, session = asking(lab, "live_elicitation_form")
+    here.wait_for(session, "approval_requested")
+    here.kill()
+    here.start()
+    assert json.loads(answered(here, session, *TYPED)["content"]) == {"action": "accept", "content": FILLED}
+    assert len(here.events(session, "approval_requested")) == len(here.events(session, "approval_resolved")) == 1

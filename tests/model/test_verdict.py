@@ -52,7 +52,6 @@ ROWS = [
     (None, ExitRecord(reason="operator"), None, "interrupted", "cancelled"),
     (None, ExitRecord(reason="lease"), None, "interrupted", "cancelled"),
     (None, ExitRecord(reason="output_limit"), None, "failed", "output_limit"),
-    (None, ExitRecord(reason="storage_failed"), None, "failed", "storage_failed"),
     (None, ExitRecord(reason="authentication"), STDERR, "failed", "authentication"),
     (None, ExitRecord(reason="watchdog:turn"), None, "timed_out", "turn_timeout"),
     (None, ExitRecord(reason="exit"), dog("startup"), "timed_out", "startup_timeout"),

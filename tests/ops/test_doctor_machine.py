@@ -105,5 +105,11 @@ def test_each_trouble_has_its_word_and_a_way_out(check: str, facts: dict[str, ob
     assert bool(found.fix) == (status != "ok")
 
 
+def test_what_a_check_says_is_what_the_daemon_does() -> None:
+    assert "checked once a second" in finding("cgroup", cgroup=None).detail
+    assert "the next clisup run starts the daemon" in finding("systemd", service=ServiceFacts()).detail
+    assert "kill -9 7, then clisup start" in finding("daemon", daemon=None, holder=7).fix
+
+
 def test_without_a_directory_to_work_in_nothing_is_said_of_it() -> None:
     assert "cwd" not in [one.check for one in check_machine(replace(GOOD, cwd=None))]

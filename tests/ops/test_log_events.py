@@ -64,8 +64,10 @@ uses: set[tuple[str, int, str]] = set()
 
 def _calls() -> Iterator[Call]:
     for path in sorted((ROOT / "clisup").rglob("*.py")):
-        at = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text())):
+        at, text = str(path.relative_to(ROOT)), path.read_text()
+        if "_log" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "_log":
                 uses.add((at, node.lineno, node.attr))
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

@@ -181,6 +181,40 @@ def test_a_question_of_the_cli_is_answered_by_numbers_and_words_in_a_form(scene:
     play(scene, look)
 
 
+ELICITATION = {
+    "message": "How?", "mode": "form",
+    "requested_schema": {
+        "properties": {
+            "coats": {"type": "integer", "minimum": 1, "maximum": 3, "default": 2},
+            "key": {"type": "string", "format": "password"},
+        },
+        "required": ["key"],
+    },
+}  # fmt: skip
+
+
+def test_an_elicitation_is_filled_in_a_form_and_a_secret_is_not_shown(scene: Scene) -> None:
+    async def look(top: Top, pilot: Pilot[Any]) -> None:
+        prompt = f"@ask mcp__good__elicitation {json.dumps(ELICITATION)}"
+        session_id = scene.open("painting", prompt, mode="live", permission_mode="default")
+        await see(pilot, "good asks:", "| How?", "a answer   d deny")
+        await until(pilot, lambda: time.monotonic() - top._pinned_at > 1, "it may be answered")
+        await pilot.press("a")
+        await see(pilot, "question 1 of 2 (coats):", "an empty line takes the default, 2")
+        await pilot.press("9", "enter")
+        await see(pilot, "type a whole number, 1 to 3")
+        await pilot.press("enter")
+        await see(pilot, "question 2 of 2 (key):")
+        await pilot.press(*"hunter2")
+        assert "hunter2" not in screen(top)
+        await pilot.press("enter")
+        await until(pilot, lambda: ended(scene, session_id) == ["completed"], "it was answered")
+        (result,) = [e for e in events(scene, session_id) if e["type"] == "tool_result"]
+        assert json.loads(result["content"]) == {"action": "accept", "content": {"coats": 2, "key": "hunter2"}}
+
+    play(scene, look)
+
+
 def test_a_plan_is_read_whole_and_sent_back_with_words(scene: Scene) -> None:
     plan = "# Rewrite\n" + "\n".join(f"{n}. step" for n in range(60)) + "\nThe end."
 

@@ -143,6 +143,8 @@ def test_a_service_of_the_system_for_one_user_beside_another(installer: Installe
     server = installer.server(socket)
     assert server is not None and server["activated"] is True
     assert socket.lstat().st_uid == alice.pw_uid
+    assert server["search_path"] == plan["search_path"]
+    assert "write clisup-path.conf" in actions(plan)
     installer.install("--system", "--for", "root")
 
     said, _ = installer.run("uninstall", "--system", "--for", ALICE)

@@ -58,9 +58,13 @@ class AcpAdapter(AcpDialect, Adapter):
             raise UsageError("cannot resume an ACP session without its id", hint="give its native session id")
         _, altered = self.prompt(request)
         mcp_servers(request.mcp_servers)
-        nothing = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        can = {
+            "fs": {"readTextFile": False, "writeTextFile": False},
+            "terminal": False,
+            "elicitation": {"form": {}, "url": {}},
+        }
         client = {"name": "clisup", "title": "clisup", "version": clisup.__version__}
-        params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": nothing, "clientInfo": client}
+        params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": can, "clientInfo": client}
         return LaunchSpec(
             argv=(*request.command, *self.flags(request), *request.args),
             stdin=request_text(0, "initialize", params),

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.errors import ErrorRule
-from clisup.backends.frames import Frame, get_dict, get_int, get_str
+from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_str
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 
@@ -55,6 +55,12 @@ class AcpDialect:
         meta = get_dict(call, "_meta")
         names = (get_str(call, "name"), get_str(meta, "toolName"), get_str(get_dict(meta, "claudeCode"), "toolName"))
         return next((name for name in names if name), None) or get_str(call, "kind") or "other"
+
+    def questions(self, call: Frame) -> list[str] | None:
+        """Return the questions of a call that asks its user by a permission request (qwen 0.24.4), or None for another call."""
+        if get_dict(call, "_meta").get("qwenInteractionKind") != "user_question":
+            return None
+        return [get_str(asked, "question") or "" for asked in get_dicts(get_dict(call, "rawInput"), "questions")]
 
     def chunk_usage(self, meta: Frame) -> Usage | None:
         """Return `_meta.usage` of a chunk: qwen 0.24.4 sends it at the end of each model request."""

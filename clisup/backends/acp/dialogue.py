@@ -1,8 +1,7 @@
 """Client side of the Agent Client Protocol, version 1: one process, one session, one prompt.
 
 The start sends `initialize`. Each answer decides the next request: session/new (or resume, or load), the model, the mode,
-session/prompt, and the end of input. A permission request waits for an answer of a client. All other requests of the agent get an
-immediate answer, so the agent never waits for us.
+session/prompt, and the end of input. `requests` has the requests of the agent.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
+from clisup.backends.acp.requests import AgentRequests
 from clisup.backends.acp.settings import Setting, mode_setting, model_setting
 from clisup.backends.acp.updates import CHUNKS, SAID, Updates
-from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
+from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, Terminal
 from clisup.backends.frames import (
     Frame,
     MalformedError,
     decode_any,
     get_dict,
-    get_dicts,
     get_int,
     get_str,
     mend,
@@ -30,19 +29,15 @@ from clisup.backends.frames import (
 )
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import acp_passes_on
-from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "outcome", "read_frame", "request_text"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "read_frame", "request_text"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
-_METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
-_LARGEST_ID = 2**63
 _NOTHING = Decoded(())
 _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
     "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
@@ -81,7 +76,7 @@ class AcpDecoder(Decoder):
         self._mode: str | None = None
         self._loaded = False  # by session/load, which replays old updates
         self._unsettled = False
-        self._questions = Questions(request.run)
+        self._requests = AgentRequests(dialect, self._updates, request.run)
 
     def interrupt(self) -> str | None:
         """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
@@ -90,8 +85,8 @@ class AcpDecoder(Decoder):
         return request_text(None, "session/cancel", {"sessionId": self._session})
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
-        """Return the answer to an open permission request: one of its options, or `cancelled`."""
-        return self._questions.answer(approval_id, answer)
+        """Return the answer to an open request of the agent."""
+        return self._requests.answer(approval_id, answer)
 
     def decode(self, line: Line) -> Decoded:
         """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
@@ -114,9 +109,13 @@ class AcpDecoder(Decoder):
         if method is None:
             return self._answer(frame)
         if "id" in frame:
-            return self._asked_by_agent(frame, method, line)
+            if self._asked is None:  # stdin is closed
+                return unparsed(line, "unknown_type")
+            return self._requests.take(frame, method, line)
         if too_deep(line.data, frame):
             raise MalformedError("nested too deep")
+        if method == "$/cancel_request" and self._asked is not None:
+            return self._requests.withdraw(get_dict(frame, "params"))
         if method != "session/update":  # an extension of the agent, which needs no answer
             return Decoded((BackendStatus(status="notification", detail=method[:200]),))
         return Decoded(self._update(get_dict(frame, "params")))
@@ -134,40 +133,6 @@ class AcpDecoder(Decoder):
             self._mode = get_str(update, "currentModeId") or self._mode
             return ()
         return events
-
-    # Requests of the agent
-
-    def _asked_by_agent(self, frame: Frame, method: str, line: Line) -> Decoded:
-        number = frame["id"]
-        if isinstance(number, bool) or not isinstance(number, int | str | None):
-            raise MalformedError("an id that is none")
-        if isinstance(number, int) and abs(number) > _LARGEST_ID:
-            raise MalformedError("an id that JSON readers cannot keep")
-        if self._asked is None:  # stdin is closed
-            return unparsed(line, "unknown_type")
-        if method != "session/request_permission":
-            error = {"code": _METHOD_NOT_FOUND, "message": f'"Method not found": {method[:200]}'}
-            event = BackendStatus(status="request_refused", detail=method[:200])
-            return Decoded((event,), replies=(reply_text(number, {"error": error}),))
-        params = get_dict(frame, "params")
-        call = get_dict(params, "toolCall")
-        if too_deep(line.data, frame) or not get_str(call, "toolCallId"):
-            error = {"code": _INVALID_PARAMS, "message": "cannot read this tool call"}
-            return replace(unparsed(line, "malformed"), replies=(reply_text(number, {"error": error}),))
-        return Decoded(self._permission(number, params, call))
-
-    def _permission(self, number: int | str | None, params: Frame, call: Frame) -> list[EventBase]:
-        told, use, title = self._updates.asked(call)
-        options = options_of(params)
-
-        def word(answer: ApprovalAnswer) -> str:
-            return reply_text(number, {"result": {"outcome": outcome(options, answer)}})
-
-        question = self._questions.ask(
-            number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
-            reason=title,
-        )  # fmt: skip
-        return [*told, question]
 
     # Answers of the agent
 
@@ -291,7 +256,7 @@ class AcpDecoder(Decoder):
 
     def _end(self, error: TurnError | None, reason: str | None = None, usage: Usage | None = None) -> Decoded:
         self._asked = None
-        events = [*self._updates.finish(), *self._questions.close()]
+        events = [*self._updates.finish(), *self._requests.close()]
         share, total = self._cost()
         terminal = Terminal(
             is_error=error is not None,
@@ -327,7 +292,7 @@ _Then = Callable[[AcpDecoder, Frame], Decoded]
 """Handler of an answer. A bound method would keep its decoder alive after the end."""
 
 
-# Lines of JSON-RPC, and answers to permission requests
+# Lines of JSON-RPC
 
 
 def request_text(number: int | None, method: str, params: Frame) -> str:
@@ -357,43 +322,3 @@ def _keep_halves(value: object, data: bytes) -> None:
     if get_str(update, "sessionUpdate") in CHUNKS and "text" in get_dict(update, "content"):
         raw = json.loads(data.decode("utf-8", "replace"))
         update["content"]["text"] = raw["params"]["update"]["content"]["text"]
-
-
-_KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
-    ("allow", False): ("allow_once",),  # nothing permanent without a request for it
-    ("allow", True): ("allow_always", "allow_once"),
-    ("deny", False): ("reject_once", "reject_always"),
-    ("deny", True): ("reject_always", "reject_once"),
-}
-"""Kinds of options for each answer, the best first."""
-
-
-def options_of(params: Frame) -> tuple[Frame, ...]:
-    """Return the valid answers that the agent offers."""
-    return tuple(option for option in get_dicts(params, "options") if isinstance(option.get("optionId"), str))
-
-
-def outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
-    """Return the answer as the agent's option. Without an option to refuse, a refusal is `cancelled`.
-
-    Raises `UsageError(kind="unsupported")` if the agent offers no such answer.
-    """
-    if answer.decision == "cancelled":
-        return {"outcome": "cancelled"}
-    refuse_other_input(answer, "the Agent Client Protocol has no way to")
-    for kind in _KINDS[answer.decision, answer.remember]:
-        for option in options:
-            if option.get("kind") == kind:
-                return {"outcome": "selected", "optionId": option["optionId"]}
-    if answer.decision == "deny":
-        return {"outcome": "cancelled"}
-    raise UsageError(
-        "cannot allow this tool call, because the agent does not offer that",
-        kind="unsupported",
-        hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
-    )
-
-
-def reply_text(number: int | str | None, body: Frame) -> str:
-    """Return one line: the answer to the agent's request. `body` is its result or error."""
-    return json.dumps({"jsonrpc": "2.0", "id": number, **body}) + "\n"

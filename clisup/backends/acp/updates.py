@@ -118,6 +118,11 @@ class Updates:
         use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
         return events, use, get_str(tool.fields, "title")
 
+    def announce(self, tool_id: str) -> list[EventBase]:
+        """Return the event of a call that the agent has reported and that still waits for the rest of its input."""
+        tool = self._tools.get(tool_id)
+        return [] if tool is None or tool.announced else self._announce(tool)
+
     @property
     def failure(self) -> str | None:
         """Agent's words for the failed request that ended its turn, for an agent that answers a failure with `end_turn`."""

@@ -1,4 +1,4 @@
-"""Control frames of claude's stream-json over stdio (2.1.329): permission requests, and the dialogue with a live process. Pure.
+"""Control frames of claude's stream-json over stdio (2.1.329): requests to the user, and the dialogue with a live process. Pure.
 
 A live process sends one `can_use_tool` request after the other, has no time limit, and ignores a second answer. An interrupt
 cancels the request by `control_cancel_request`. A refusal needs `message`, else claude reports an error of its own. Without
@@ -14,36 +14,43 @@ Only `command_lifecycle` is reliable. Between `queued` and `started` an interrup
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Control, ControlAnswer
+from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, get_strs
-from clisup.model.events import EventBase, PermissionDenied
+from clisup.model.events import EventBase
 
 __all__ = [
-    "INTERRUPT", "LiveState", "asked", "context_usage", "control_line", "control_request", "declined",
-    "prompts_of_frame", "withdrawn",
+    "INTERRUPT", "LiveState", "asked", "context_usage", "control_line", "control_request",
+    "prompts_of_frame", "refused", "withdrawn",
 ]  # fmt: skip
 
 _NAME_CHARS = 200
-_REASON_CHARS = 2000
 REFUSED = "The user does not want this tool to be used now."
 
 
 def asked(questions: Questions, frame: Frame) -> list[EventBase]:
     """Return the approval of a `control_request`. Raises `LookupError` for another kind of request, `MalformedError` for a broken one.
 
-    `suggestions` are claude's `permission_suggestions`. AskUserQuestion arrives as such a request, too: an `allow` whose input
-    has `answers` answers the questions.
+    `suggestions` are claude's `permission_suggestions`. AskUserQuestion arrives as a permission request, too: an `allow` whose
+    input has `answers` answers the questions. In an `elicitation` an MCP server asks its user.
     """
     request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
-    if request.get("subtype") != "can_use_tool":
+    ask = _REQUESTS.get(get_str(request, "subtype") or "")
+    if ask is None:
         raise LookupError("control_request/" + str(get_str(request, "subtype")))
+    if request_id is None:
+        raise MalformedError("a request without an id")
+    return [ask(questions, request_id, request)]
+
+
+def _permission(questions: Questions, request_id: str, request: Frame) -> EventBase:
     tool = get_str(request, "tool_name")
-    if request_id is None or tool is None:
-        raise MalformedError("a permission request without an id or a tool")
+    if tool is None:
+        raise MalformedError("a permission request without a tool")
     suggestions = tuple(get_dicts(request, "permission_suggestions"))
 
     def word(answer: ApprovalAnswer) -> str | None:
@@ -51,31 +58,43 @@ def asked(questions: Questions, frame: Frame) -> list[EventBase]:
             return None  # an interrupt cancels the request
         return _control_response(subtype="success", request_id=request_id, response=_response(answer, suggestions))
 
-    return [
-        questions.ask(
-            request_id, word, tool_name=tool, input=get_dict(request, "input"), suggestions=suggestions,
-            tool_use_id=get_str(request, "tool_use_id"), reason=get_str(request, "decision_reason"),
-        )
-    ]  # fmt: skip
+    return questions.ask(
+        request_id, word, tool_name=tool, input=get_dict(request, "input"), suggestions=suggestions,
+        tool_use_id=get_str(request, "tool_use_id"), reason=get_str(request, "decision_reason"),
+    )  # fmt: skip
 
 
-def declined(frame: Frame) -> tuple[list[EventBase], str | None]:
-    """Return the events and the answer for a request that is no approval: claude waits for an answer without a limit.
+def _elicitation(questions: Questions, request_id: str, request: Frame) -> EventBase:
+    server = get_str(request, "mcp_server_name") or ""
+    given = elicitation_input(
+        get_str(request, "message"), server=server, schema=request.get("requested_schema"), url=get_str(request, "url")
+    )
 
-    The decoder declines a question of an MCP server to its user, and reports a refusal. Any other request gets an error. A
-    request without an id gets no answer.
+    def word(answer: ApprovalAnswer) -> str | None:
+        if answer.decision == "cancelled":
+            return None  # an interrupt cancels the request
+        result = answer_to_elicitation(given, answer)
+        return _control_response(subtype="success", request_id=request_id, response=result)
+
+    return questions.ask(request_id, word, tool_name=elicitation_tool(server), input=given)
+
+
+_REQUESTS: dict[str, Callable[[Questions, str, Frame], EventBase]] = {
+    "can_use_tool": _permission,
+    "elicitation": _elicitation,
+}
+
+
+def refused(frame: Frame) -> str | None:
+    """Return an error as the answer to a request that is no approval: claude waits for an answer without a limit.
+
+    A request without an id gets no answer.
     """
-    request, request_id = get_dict(frame, "request"), get_str(frame, "request_id")
+    request_id = get_str(frame, "request_id")
     if request_id is None:
-        return [], None
-    subtype = get_str(request, "subtype") or ""
-    if subtype != "elicitation":
-        words = f"clisup does not answer {subtype[:_NAME_CHARS]}"
-        return [], _control_response(subtype="error", request_id=request_id, error=words)
-    name = f"mcp__{(get_str(request, 'mcp_server_name') or '')[:_NAME_CHARS]}__elicitation"
-    reason = (get_str(request, "message") or "nobody is there to answer it")[:_REASON_CHARS]
-    reply = _control_response(subtype="success", request_id=request_id, response={"action": "decline"})
-    return [PermissionDenied(name=name, reason=reason)], reply
+        return None
+    words = f"clisup does not answer {(get_str(get_dict(frame, 'request'), 'subtype') or '')[:_NAME_CHARS]}"
+    return _control_response(subtype="error", request_id=request_id, error=words)
 
 
 def _control_response(**response: Any) -> str:

@@ -19,7 +19,7 @@ from clisup.backends.claude.control import (
     asked,
     control_line,
     control_request,
-    declined,
+    refused,
     withdrawn,
 )
 from clisup.backends.claude.errors import ClaudeFailure, explain_hook
@@ -278,9 +278,7 @@ class ClaudeDecoder(Decoder):
         try:
             return Decoded(asked(self._questions, frame))
         except (LookupError, MalformedError, ValueError):
-            events, reply = declined(frame)
-        self._denials.see(events)
-        told = Decoded(events) if events else unparsed(line, "unknown_type")
+            told, reply = unparsed(line, "unknown_type"), refused(frame)
         return replace(told, replies=(reply,)) if reply is not None and self._live is not None else told
 
     def _rate_limit(self, frame: Frame) -> list[EventBase]:

@@ -2,7 +2,7 @@
 
 With the policy `on-request`, codex asks for four things: a command outside the sandbox, a patch outside the directory, more
 permissions, and a tool of an MCP server (an elicitation with its own mark). codex remembers an answer for its process, which lives
-for one turn.
+for one turn. An MCP server asks its user by the other elicitations, the model by the tool `request_user_input`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
 from clisup.backends.codex.calls import Calls
-from clisup.backends.frames import Frame, get_dict, get_str
+from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
+from clisup.backends.frames import Frame, get_dict, get_dicts, get_str
+from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested
 
 __all__ = ["ask"]
@@ -28,6 +30,7 @@ class _Question(NamedTuple):
     input: Frame
     answer: Callable[[ApprovalAnswer], Frame]
     suggestions: tuple[Frame, ...] = ()
+    takes_input: bool = False
 
 
 def ask(questions: Questions, calls: Calls, method: str, asked: str | int, params: Frame) -> ApprovalRequested | None:
@@ -40,7 +43,8 @@ def ask(questions: Questions, calls: Calls, method: str, asked: str | int, param
     def word(answer: ApprovalAnswer) -> str | None:
         if answer.decision == "cancelled":
             return None  # turn/interrupt ends the question with the turn
-        refuse_other_input(answer, "codex takes no other one")
+        if not question.takes_input:
+            refuse_other_input(answer, "codex takes no other one")
         return json.dumps({"id": asked, "result": question.answer(answer)}, ensure_ascii=True) + "\n"
 
     return questions.ask(
@@ -50,7 +54,7 @@ def ask(questions: Questions, calls: Calls, method: str, asked: str | int, param
         input=question.input,
         suggestions=question.suggestions,
         tool_use_id=get_str(params, "itemId"),
-        reason=get_str(params, "reason") or get_str(params, "message"),
+        reason=None if question.takes_input else get_str(params, "reason") or get_str(params, "message"),
     )
 
 
@@ -102,11 +106,23 @@ def _permissions(params: Frame, calls: Calls) -> _Question:
     return _Question("request_permissions", wanted, answer)
 
 
-def _mcp_tool(params: Frame, calls: Calls) -> _Question | None:
-    """Tell whether an elicitation asks for a tool call. All others need another kind of answer."""
+def _elicitation(params: Frame, calls: Calls) -> _Question:
+    """Return an elicitation: of codex for a tool call, or of an MCP server for values."""
     meta = get_dict(params, "_meta")
-    if get_str(meta, "codex_approval_kind") != "mcp_tool_call":
-        return None
+    if get_str(meta, "codex_approval_kind") == "mcp_tool_call":
+        return _mcp_tool(params, meta)
+    server = get_str(params, "serverName") or ""
+    given = elicitation_input(
+        get_str(params, "message"), server=server, schema=params.get("requestedSchema"), url=get_str(params, "url")
+    )
+
+    def answer(word: ApprovalAnswer) -> Frame:
+        return {"content": None, "_meta": None, **answer_to_elicitation(given, word)}
+
+    return _Question(elicitation_tool(server), given, answer, takes_input=True)
+
+
+def _mcp_tool(params: Frame, meta: Frame) -> _Question:
     offered = meta.get("persist")
     keeps = isinstance(offered, list) and "session" in offered
 
@@ -119,9 +135,40 @@ def _mcp_tool(params: Frame, calls: Calls) -> _Question | None:
     return _Question(tool, get_dict(meta, "tool_params"), answer)
 
 
-_METHODS: dict[str, Callable[[Frame, Calls], _Question | None]] = {
+def _user_input(params: Frame, calls: Calls) -> _Question:
+    """Return questions of the model. An answer is keyed by the text of its question."""
+    questions = get_dicts(params, "questions")
+
+    def answer(word: ApprovalAnswer) -> Frame:
+        if word.decision == "deny":
+            return {"answers": {}}
+        return {"answers": {name: {"answers": [text]} for name, text in _answers(questions, word).items()}}
+
+    return _Question("request_user_input", {"questions": questions}, answer, takes_input=True)
+
+
+def _answers(questions: list[Frame], answer: ApprovalAnswer) -> dict[str, str]:
+    """Return the answers by the ids of their questions. Raises `UsageError` for missing answers."""
+    if answer.by_rule:
+        raise UsageError("cannot answer questions by a rule, because a rule has no answers", kind="unsupported")
+    given = (answer.updated_input or {}).get("answers")
+    found = {}
+    for question in questions:
+        text = get_str(given if isinstance(given, dict) else {}, get_str(question, "question") or "")
+        if text is None:
+            raise UsageError(
+                f"cannot answer the questions: {json.dumps((get_str(question, 'question') or '')[:200], ensure_ascii=False)} "
+                "has no answer",
+                hint="answer with updated_input.answers, an object with a text for each question, or deny it",
+            )
+        found[get_str(question, "id") or ""] = text
+    return found
+
+
+_METHODS: dict[str, Callable[[Frame, Calls], _Question]] = {
     "item/commandExecution/requestApproval": _command,
     "item/fileChange/requestApproval": _patch,
     "item/permissions/requestApproval": _permissions,
-    "mcpServer/elicitation/request": _mcp_tool,
+    "item/tool/requestUserInput": _user_input,
+    "mcpServer/elicitation/request": _elicitation,
 }

@@ -17,7 +17,7 @@ from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
-from clisup.backends.codex.errors import CodexFailure, explain_report, read_report, retry_of
+from clisup.backends.codex.errors import CodexFailure, explain_refusal, explain_report, read_report, retry_of
 from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
@@ -127,9 +127,7 @@ class CodexDecoder(CodexTurn):
 
     def _refused(self, error: Frame) -> Decoded:
         message = get_str(error, "message") or "codex refused without a message"
-        found = explain_report(CodexFailure(message))
-        kind = "protocol" if found.kind == "crashed" else found.kind
-        return self._end(TurnError(kind=kind, message=message, retryable=found.retryable))
+        return self._end(explain_refusal(message))
 
     def _opened(self, result: Frame) -> Decoded:
         thread = get_dict(result, "thread")

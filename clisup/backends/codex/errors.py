@@ -22,33 +22,34 @@ from clisup.backends.errors import (
 from clisup.backends.frames import Frame, get_int, get_str
 from clisup.model.events import BackendRetry, TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "CodexFailure", "explain_report", "read_report", "retry_of"]
+__all__ = ["ERRORS", "CodexFailure", "explain_refusal", "explain_report", "read_report", "retry_of"]
 
 _LOGIN = "run `codex login` as the daemon's user, or set the key in the backend's env table"
+_ELSEWHERE = "another codex has this conversation open: end it, then send the prompt again"
 
 # fmt: off
 ERRORS: tuple[ErrorRule, ...] = (
-    ErrorRule("code", "contextWindowExceeded", "context_overflow", "start a new session"),
+    ErrorRule("code", "contextWindowExceeded", "context_overflow"),
     ErrorRule("code", "sessionBudgetExceeded", "budget"),
-    ErrorRule("code", "usageLimitExceeded", "quota_exceeded", "wait until the limit is lifted, or buy credits"),
+    ErrorRule("code", "usageLimitExceeded", "quota_exceeded"),
     ErrorRule("code", "rateLimitExceeded", "rate_limit"),
     ErrorRule("code", "flexUnavailable", "overloaded"),
     ErrorRule("code", "serverOverloaded", "overloaded"),
     ErrorRule("code", "policyCapacityUnavailable", "overloaded"),
-    ErrorRule("code", "modelNotFound", "model_not_found", "name another model"),
+    ErrorRule("code", "modelNotFound", "model_not_found"),
     ErrorRule("code", "inferenceHookDenied", "permission"),
     ErrorRule("code", "tooManyDenials", "permission"),
     ErrorRule("code", "sandboxError", "permission"),
     ErrorRule("code", "cyberPolicy", "refusal"),
     ErrorRule("code", "misalignmentPolicyViolation", "refusal"),
     ErrorRule("code", "internalServerError", "server"),
-    ErrorRule("code", "unauthorized", "authentication", _LOGIN),
+    ErrorRule("code", "unauthorized", "authentication"),
     ErrorRule("code", "badRequest", "invalid_request"),
     ErrorRule("code", "threadRollbackFailed", "protocol"),
     ErrorRule("code", "activeTurnNotSteerable", "protocol"),
-    ErrorRule("status", "401", "authentication", _LOGIN),
+    ErrorRule("status", "401", "authentication"),
     *STATUS_RULES,
-    ErrorRule("status", "404", "model_not_found", "name another model, or mend the provider's base_url"),
+    ErrorRule("status", "404", "model_not_found"),
     ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
     ErrorRule("text", r"no rollout found", "session_not_found"),
     ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",
@@ -62,16 +63,14 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"model_not_found|[Mm]odel .*(?:does not exist|not found)", "model_not_found"),
     ErrorRule("text", r"Missing environment variable|[Nn]ot logged in|log ?in again|refresh token", "authentication",
               _LOGIN),
-    ErrorRule("text", r"already has an active writer", "invalid_request",
-              "another codex works on this session: end it first"),
+    ErrorRule("text", r"already has an active writer", "session_busy", _ELSEWHERE),
     ErrorRule("text", r'^\s*\{\s*"(?:error|detail)"|"invalid_request_error"|^Invalid (?:prompt|request)\b', "invalid_request"),
     ErrorRule("text", r"[Cc]onnection failed|stream disconnected|error sending request|timed? ?out|waiting for network",
               "network"),
     ErrorRule("stderr", r"required MCP servers failed to initialize", "spawn_failed",
               "`clisup` is the server that brings the session's tools: see the daemon's log"),
     ErrorRule("stderr", r"no rollout found", "session_not_found", "start the session anew"),
-    ErrorRule("stderr", r"already has an active writer", "invalid_request",
-              "another codex works on this session: end it first"),
+    ErrorRule("stderr", r"already has an active writer", "session_busy", _ELSEWHERE),
     ErrorRule("stderr", r"[Ee]rror loading config|error: unexpected argument|error: invalid value|unknown variant|invalid type:|TOML parse",
               "invalid_request", "look at config.toml in CODEX_HOME and at the backend's args"),
     ErrorRule("stderr", r"CODEX_HOME points to", "invalid_request", "make that directory, or take CODEX_HOME away"),
@@ -123,6 +122,15 @@ def explain_report(report: CodexFailure, resets_at: str | None = None) -> TurnEr
         resets_at=until,
         http_status=status,
     )
+
+
+def explain_refusal(message: str) -> TurnError:
+    """Return the error of a refused request, with advice if there is any. A message without a rule is `protocol`."""
+    found = explain_report(CodexFailure(message))
+    rule = _RULES.search("text", message)
+    advice = rule.advice if rule is not None and rule.kind == found.kind else ""
+    kind: TurnErrorKind = "protocol" if found.kind == "crashed" else found.kind
+    return TurnError(kind, "; ".join(part for part in (message, advice) if part), found.retryable)
 
 
 def retry_of(message: str, report: CodexFailure | None = None) -> BackendRetry | None:

@@ -31,26 +31,25 @@ __all__ = ["ERRORS", "explain_end", "is_denial", "last_attempt", "terminal_of"]
 _CANCELLED = "FatalCancellationError"
 # Tools that need a permission. Headless gemini removes them instead of a denial, and then reports "not found".
 _GUARDED = frozenset({"run_shell_command", "write_file", "replace", "web_fetch", "save_memory"})
-_SETTINGS = "look into ~/.gemini/settings.json"
 
 ERRORS: tuple[ErrorRule, ...] = (
-    ErrorRule("code", "FatalTurnLimitedError", "max_turns", "raise model.maxSessionTurns in gemini's settings"),
+    ErrorRule("code", "FatalTurnLimitedError", "max_turns"),
     ErrorRule("code", _CANCELLED, "cancelled"),
-    ErrorRule("code", "FatalAuthenticationError", "authentication", "log in, or give GEMINI_API_KEY to the backend"),
+    ErrorRule("code", "FatalAuthenticationError", "authentication"),
     ErrorRule("code", "FatalInputError", "invalid_request"),
-    ErrorRule("code", "FatalConfigError", "invalid_request", _SETTINGS),
-    ErrorRule("code", "no_space_left", "storage_failed", "make room where the session works"),
+    ErrorRule("code", "FatalConfigError", "invalid_request"),
+    ErrorRule("code", "no_space_left", "storage_failed"),
     ErrorRule("text", r"exhausted your (daily quota|capacity)|exceeded your current quota|limit:\s*0\b", "quota_exceeded"),
     ErrorRule("text", r"(?i)INSUFFICIENT_G1_CREDITS|QUOTA_EXHAUSTED", "quota_exceeded"),
     ErrorRule("text", r"(?i)input token count.*exceeds|exceeds the maximum number of tokens", "context_overflow"),
-    ErrorRule("text", r"(?i)API key not valid|API_KEY_INVALID|API key expired", "authentication", "give a valid GEMINI_API_KEY"),
-    ErrorRule("text", r"(?i)is not found for API version|model not found", "model_not_found", "name another model"),
+    ErrorRule("text", r"(?i)API key not valid|API_KEY_INVALID|API key expired", "authentication"),
+    ErrorRule("text", r"(?i)is not found for API version|model not found", "model_not_found"),
     ErrorRule("text", r"blocked due to (safety|recitation|other policy)", "refusal"),
     ErrorRule("text", r"PROHIBITED_CONTENT|BLOCKLIST", "refusal"),
     ErrorRule("text", r"truncated because it exceeded the token limit", "output_limit"),
-    ErrorRule("text", r"Loop detected", "server", "the model repeated itself and gemini stopped it: try again"),
+    ErrorRule("text", r"Loop detected", "server"),
     ErrorRule("text", r"Maximum session turns exceeded", "max_turns"),
-    ErrorRule("text", r"Agent execution blocked", "permission", "a hook of gemini's settings stopped the turn"),
+    ErrorRule("text", r"Agent execution blocked", "permission"),
     ErrorRule("text", r"returned an empty response|reasoning thoughts but no final|Invalid stream", "server"),
     ErrorRule("text", r"without a finish reason|without an answer", "server"),
     ErrorRule("status", "400", "invalid_request"),
@@ -81,7 +80,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("exit", "41", "authentication", "log in as the daemon's user, or give GEMINI_API_KEY to the backend"),
     ErrorRule("exit", "42", "invalid_request"),
     ErrorRule("exit", "44", "invalid_request", "gemini's sandbox could not be started"),
-    ErrorRule("exit", "52", "invalid_request", _SETTINGS),
+    ErrorRule("exit", "52", "invalid_request", "look into ~/.gemini/settings.json"),
     ErrorRule("exit", "53", "max_turns"),
     ErrorRule("exit", "54", "crashed"),
     ErrorRule("exit", "55", "permission", "name `user` or `project` in the backend's setting_sources"),

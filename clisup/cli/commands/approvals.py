@@ -13,6 +13,7 @@ import click
 
 from clisup.cli.approval_finder import FoundApproval, find_approval
 from clisup.cli.approval_numbers import ApprovalNumbers
+from clisup.cli.approval_prompt import no_echo
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
 from clisup.cli.on import APPROVAL, SESSION, fleet_option
@@ -51,7 +52,7 @@ def approvals(context: click.Context, session: str | None, as_json: bool, everyw
     """List pending approvals, and answer them.
 
     The first answer wins. APPROVAL is the number in the list, the ID, the first characters of it, or a session with one
-    pending approval. A number stays with its approval for a day, so it never names another one.
+    pending approval. A number stays with its approval for a day after the last list that showed it.
 
     \b
     Example:
@@ -220,7 +221,8 @@ def answer(approval: str, answers: tuple[str, ...], session: str | None) -> int:
     """Answer the questions of APPROVAL, one ANSWER each, in their order.
 
     ANSWER is the number of a choice, several numbers as 1,3, a label, or other words. `=` before it means these very
-    words: =8080. A plan or a tool call takes yes or no. Without ANSWER, this terminal asks.
+    words: =8080. An empty ANSWER takes the default of a field or skips it. A plan, a URL or a tool call takes yes or no.
+    Without ANSWER, this terminal asks.
 
     \b
     Example:
@@ -269,9 +271,13 @@ def _asked(form: Form, approval: str) -> JsonObject:
         )
     dialog = Dialog(form)
     while True:
-        print(plain("\n".join([*dialog.lines, dialog.prompt])), end="", flush=True)
-        if not (line := sys.stdin.readline()):
+        is_secret = dialog.secret
+        with no_echo(sys.stdin.fileno() if is_secret else None):
+            print(plain("\n".join([*dialog.lines, dialog.prompt])), end="", flush=True)
+            line = sys.stdin.readline()
+        if is_secret or not line:
             print()
+        if not line:
             raise usage(f"approval {approval!r} stays open, because no answer came", hint="list them: clisup approvals")
         if (params := dialog.take(line)) is not None:
             return params
@@ -281,5 +287,8 @@ def _respond(client: Client, found: FoundApproval, **params: Any) -> None:
     client.call("approval/respond", **found.ids, **params)
     if found.event is not None:
         print(f"{params['decision']}: {clip(visible(approval_words(found.event)))}")
-        for question, said in params.get("updated_input", {}).get("answers", {}).items():
-            print(f"  {clip(visible(question), 60)}  {clip(visible(said), 60)}")
+        secret = {question.text for question in form_of(found.event).questions if question.secret}
+        updated = params.get("updated_input", {})
+        for question, value in {**updated.get("answers", {}), **updated.get("content", {})}.items():
+            said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            print(f"  {clip(visible(question), 60)}  {'(secret)' if question in secret else clip(visible(said), 60)}")

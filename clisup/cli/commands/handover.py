@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -26,6 +26,9 @@ HISTORY_LIMIT = 4 * 1024 * 1024
 
 TEXT_LIMIT = 100_000
 """Limit of the characters of a conversation at the head of a prompt: about 25,000 tokens."""
+
+FORKS_LIMIT = 100
+"""Limit of sessions in one conversation, each forked from the one before."""
 
 _TYPES = ["prompt_accepted", "turn_started", "turn_completed", "session_forked", "session_seeded"]
 _CUT = "\n[...]"
@@ -103,8 +106,9 @@ def handover(session: str, prompt: str | None, backend: str, as_json: bool, **se
     """Open a session of another backend with the conversation of SESSION.
 
     The new session works in the same directory and git worktree, with the same title and labels. Prompts and answers of all
-    ended turns go along; tool calls and images do not. With PROMPT, the new session begins a turn at once. A backend that
-    takes no history gets the conversation at the head of PROMPT. Prints the new session's id. SESSION does not change.
+    ended turns go along, also those before a fork; tool calls and images do not. With PROMPT, the new session begins a turn at
+    once. A backend that takes no history gets the conversation at the head of PROMPT. Prints the new session's id. SESSION does
+    not change.
 
     \b
     Example:
@@ -172,16 +176,59 @@ def _begin(client: Client, session_id: str, text: str | None, prompt: str | None
 # -- the conversation ---------------------------------------------------------------------------------------------------
 
 
+class HandedPart(NamedTuple):
+    """Events of a session in the conversation, and its last turn in it (None: all turns)."""
+
+    session_id: str
+    events: list[JsonObject]
+    upto: str | None
+
+
 def _conversation(client: Client, source: JsonObject) -> HandedConversation:
-    """Read the ended turns of a session. Raises `UsageError(usage)` without any."""
-    id_, talk, found = source["session_id"], HandedConversation(), list[JsonObject]()
-    for event in stored(client, id_, types=_TYPES):
-        if event["type"] == "gap":
-            talk.missing.append(f"events {event['from_seq']} to {event['to_seq']}, which retention removed")
-        elif event["type"] in ("session_forked", "session_seeded"):
-            talk.missing.append("what was said before the session was opened: it began with a history")
-        else:
-            found.append(event)
+    """Read the ended turns of a session and of the sessions that it was forked from. Raises `UsageError(usage)` without any."""
+    talk = HandedConversation()
+    for part in _parts(client, source["session_id"], talk):
+        _add_turns(client, part, talk)
+    if not talk.turns:
+        raise usage(
+            f"cannot hand over session {source['session_id'][:8]}, because no turn of it has ended",
+            hint="open a session: clisup run",
+        )
+    return talk
+
+
+def _parts(client: Client, session_id: str, talk: HandedConversation) -> list[HandedPart]:
+    """Return the session and the sessions before its forks, the oldest first."""
+    parts: list[HandedPart] = []
+    wanted, upto = session_id, None
+    while True:
+        if len(parts) >= FORKS_LIMIT:
+            talk.missing.append(f"what was said before session {wanted[:8]}, {FORKS_LIMIT} forks before")
+            break
+        try:
+            events = list(stored(client, wanted, types=_TYPES))
+        except ClisupError as error:
+            if error.kind != "session_not_found" or not parts:
+                raise
+            talk.missing.append(f"what was said before the fork of session {wanted[:8]}, which was deleted")
+            break
+        of = "" if upto is None else f" of session {wanted[:8]}"
+        for event in events:
+            if event["type"] == "gap":
+                talk.missing.append(f"events {event['from_seq']} to {event['to_seq']}{of}, which retention removed")
+            elif event["type"] == "session_seeded":
+                talk.missing.append(f"what was said before session {wanted[:8]} was opened: it began with a history")
+        parts.insert(0, HandedPart(wanted, events, upto))
+        fork = next((event for event in events if event["type"] == "session_forked"), None)
+        if fork is None:
+            break
+        wanted, upto = fork["source_session_id"], fork.get("at_turn") or ""  # "": forked before its first turn
+    return parts
+
+
+def _add_turns(client: Client, part: HandedPart, talk: HandedConversation) -> None:
+    """Add the ended turns of one session, up to its last one in the conversation."""
+    id_, found, upto = part
     previews = {event["turn_id"]: event.get("prompt_preview") for event in found if event["type"] == "turn_started"}
     ends = [event for event in found if event["type"] == "turn_completed"]
     taken = {prompt: end["turn_id"] for end in ends for prompt in end.get("prompt_ids") or ()}
@@ -190,18 +237,17 @@ def _conversation(client: Client, source: JsonObject) -> HandedConversation:
         if event["type"] == "prompt_accepted" and event["delivery"] != "duplicate":
             turn = str(taken.get(event.get("prompt_id"), event["turn_id"]))
             prompts.setdefault(turn, []).append(event)
+    if upto is not None:
+        ids = [end["turn_id"] for end in ends]
+        ends = ends[: ids.index(upto) + 1] if upto in ids else []
     for end in ends:
         turn = end["turn_id"]
         asked = [_prompt(client, id_, event, previews, talk) for event in prompts.pop(turn, [])]
         said = _whole(client, id_, end, "text").strip()
         answer = said or f"(The turn ended without an answer: {end['outcome'].replace('_', ' ')}.)"
         talk.turns.append(HandedTurn(turn, asked or ["(The CLI began this turn by itself.)"], answer))
-    talk.missing += [f"turn {turn}, which has not ended" for turn in prompts]
-    if not talk.turns:
-        raise usage(
-            f"cannot hand over session {id_[:8]}, because no turn of it has ended", hint="open a session: clisup run"
-        )
-    return talk
+    if upto is None:
+        talk.missing += [f"turn {turn}, which has not ended" for turn in prompts]
 
 
 def _prompt(client: Client, id_: str, event: JsonObject, previews: dict[str, Any], talk: HandedConversation) -> str:

@@ -52,8 +52,9 @@ def install(
     With --now, also start them. A second call does nothing, or updates the units. systemd then holds the socket, restarts a
     daemon that fails or hangs, and starts it with your login or at boot. See docs/how-to/systemd.md.
 
-    With --user the daemon gets the PATH of this shell, so that it finds the CLIs where the shell does. Repeat the command
-    after a CLI has moved.
+    With --user the daemon gets the PATH of this shell, so that it finds the CLIs where the shell does. With --system it gets
+    USER's ~/.local/bin and ~/bin, then the PATH of this shell without directories of other users. Both the PATH and the CLIs
+    on it are printed. Repeat the command after a CLI has moved.
 
     \b
     Example:

@@ -26,7 +26,7 @@ _ENVIRONMENT = {
     "CLISUP_ON": "The box of clisup fleet whose daemon is asked.",
     "CLISUP_CONFIG": "The configuration file.",
     "CLISUP_STATE_DIR": "The daemon's state directory.",
-    "NO_COLOR": "Any value: no colours.",
+    "NO_COLOR": "Any value that is not empty: no colours.",
 }
 _FILES = {
     "~/.config/clisup/config.toml": "The configuration of the user's daemon.",
@@ -36,8 +36,8 @@ _FILES = {
 }
 _EXIT = {
     "0": "done", "1": "the turn failed", "2": "usage", "3": "no daemon runs", "4": "no such session",
-    "69": "the backend is not available, or not logged in", "75": "busy: try again", "77": "a tool was denied", "78": "configuration",
-    "124": "timed out", "130": "interrupted",
+    "69": "the backend is not available, or not logged in", "74": "stdout cannot be written", "75": "busy: try again",
+    "77": "a tool was denied", "78": "configuration", "124": "timed out", "130": "interrupted", "141": "the reader of stdout has left",
 }  # fmt: skip
 
 

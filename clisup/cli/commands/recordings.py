@@ -31,7 +31,9 @@ _ALARMING = ("permission_denied", "retry", "unparsed", "retracted")
 @click.argument("turn", required=False)
 @click.option("-o", "--output", metavar="FILE", help="The file to write (default: BACKEND-VERSION-TURN.jsonl, here).")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option("--prompt", help="The whole prompt: clisup keeps only the first 200 characters of a long one.")
+@click.option(
+    "--prompt", help="The whole prompt. Without it, the recording has the first 200 characters of a long one."
+)
 @click.option("--cli-version", metavar="VERSION", help="The CLI's version, if the CLI did not report it.")
 @click.option("--hide", metavar="FILE", help="A file with more values that must not be in the recording, one a line.")
 @daemon_place_options

@@ -12,7 +12,7 @@ import click
 
 from clisup.cli.commands.worktrees import kept_note, kept_notes
 from clisup.cli.failure import exit_code_of, usage
-from clisup.cli.lookup import all_ids, all_sessions, find_session, pick
+from clisup.cli.lookup import all_sessions, every_session, find_session, pick
 from clisup.cli.on import SESSION, fleet_option
 from clisup.cli.options import (
     MAX_COUNT,
@@ -154,9 +154,9 @@ def close(sessions: tuple[str, ...], everything: bool, idle_s: float | None, yes
         raise usage("cannot ask whether to close all sessions, because stdin is no terminal", hint="give --yes")
     with Client.connect(name="clisup-close") as client:
         if sessions:
-            ids = functools.cache(lambda: all_ids(client))
+            rows = functools.cache(lambda: every_session(client))
             wanted = dict.fromkeys(sessions)
-            return _close_each(client, [functools.partial(pick, prefix, ids) for prefix in wanted])
+            return _close_each(client, [functools.partial(pick, prefix, rows) for prefix in wanted])
         found = list(all_sessions(client))
         if idle_s is not None:
             found = [s for s in found if _rests_for(s, idle_s)]

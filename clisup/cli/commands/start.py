@@ -62,7 +62,8 @@ def socket(as_json: bool, stdio: bool) -> int:
     """Print the path of the socket at which commands and clients find the daemon.
 
     The path is $CLISUP_SOCKET, else daemon.socket of the configuration, else clisup/clisup.sock in $XDG_RUNTIME_DIR or
-    /run/user/UID, else clisup.sock in the state directory. The command does not need a daemon.
+    /run/user/UID, else clisup.sock in the state directory. If no socket is there, it is that of the system's daemon for this
+    user (/run/clisup/USER/clisup.sock), if there is one. The command does not need a daemon.
 
     \b
     Example:

@@ -35,10 +35,11 @@ body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 16px/1.5 system-ui
   background: var(--back); overflow-wrap: anywhere; }
 h1 { font-size: 1.4rem; line-height: 1.25; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-top: 1px solid var(--line);
   padding-top: 1rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; } dt, time, .end, .note, .cut {
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0;
+  align-items: baseline; } dt, time, .end, .note, .cut {
   color: var(--dim); font-size: .875rem; } dd { margin: 0; }
 .prompt { border-left: 3px solid var(--accent); background: var(--soft); padding: .5rem .75rem; margin: .75rem 0; }
-.text { white-space: pre-wrap; margin: .75rem 0; }
+.text { white-space: pre-wrap; margin: .75rem 0; } .prompt .text { margin: 0; }
 details { border: 1px solid var(--line); border-radius: 6px; margin: .5rem 0; padding: .3rem .75rem; } summary {
   cursor: pointer; font-size: .9rem; } summary.bad, .end.bad { color: var(--bad); }
 pre { margin: .5rem 0; padding: .5rem; background: var(--soft); font: .8125rem/1.45 ui-monospace, monospace;
@@ -124,12 +125,20 @@ def _pre(body: Text) -> str:
 
 
 def _diff(body: Text) -> str:
-    lines = [_diff_line(line) for line in body.text.rstrip("\n").split("\n")]
-    return f"<pre>{''.join(lines)}</pre>{_cut(body)}"
+    lines = body.text.rstrip("\n").split("\n")
+    names = {
+        number
+        for at, line in enumerate(lines)
+        if line.startswith("--- ") and (at == 0 or "".join(lines[at + 2 : at + 3]).startswith("@@"))
+        for number in (at, at + 1)
+    }
+    marked = (_diff_line(line, is_name=at in names) for at, line in enumerate(lines))
+    return f"<pre>{''.join(marked)}</pre>{_cut(body)}"
 
 
-def _diff_line(line: str) -> str:
-    mark = {"+": "ins", "-": "del"}.get(line[:1])
+def _diff_line(line: str, *, is_name: bool) -> str:
+    """Return a line of a diff. A name of the file before or after the change is no changed line."""
+    mark = {"+": "ins", "-": "del"}.get(line[:1]) if not is_name else None
     return f"<{mark}>{_escape(line)}</{mark}>" if mark else _escape(line) + "\n"
 
 

@@ -52,7 +52,10 @@ class Setup:
 @click.command("setup")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing, and take the defaults. For scripts.")
 @click.option(
-    "-b", "--backend", metavar="BACKEND", help="The backend of the test turn (default: the first that works)."
+    "-b",
+    "--backend",
+    metavar="BACKEND",
+    help="The backend of the test turn (default: the first that works), and the default backend from now on.",
 )
 @click.option("--pass-env", multiple=True, metavar="NAME",
               help="Pass this key on to the CLIs that read it, without a question; may be repeated.")  # fmt: skip
@@ -66,7 +69,9 @@ def setup(
 
     If your systemd manager answers, the daemon becomes a service with the PATH of this shell (clisup install --user --now);
     else it starts in the background (clisup start). Keys of this shell, such as ANTHROPIC_API_KEY, are passed on only if you
-    say so. The configuration file gets additional lines; what you wrote stays. You can repeat this command at any time.
+    say so. The backend that you name with -b, or the only one that works, becomes the default of sessions without a backend,
+    unless the configuration has a default (the demo never does). The configuration file gets additional lines; what you wrote
+    stays. You can repeat this command at any time.
 
     \b
     Exit codes: 0 done, 1 the test turn failed, 2 no terminal and no --yes, 78 the configuration is wrong.
@@ -86,6 +91,7 @@ def setup(
     usable = [row["name"] for row in rows if row["supported"]]
     for name in usable:
         _pass_keys(work, path, name)
+    _set_default(work, path, backend, usable)
     chosen = backend or next(iter(usable), "demo")
     passed = no_test or _test(work, path, chosen)
     _next_steps(work, chosen)
@@ -217,8 +223,21 @@ def _add(work: Setup, client: Client, file: str, addition: Addition) -> None:
     except ClisupError:
         write_text(file, before)
         raise
-    work.say(f"  {file}: [backends.{addition.backend}] {addition}")
+    work.say(f"  {file}: [{'.'.join(addition.table)}] {addition}")
     work.result.setdefault("settings", []).append({"file": file, **addition._asdict()})
+
+
+def _set_default(work: Setup, path: str, named: str | None, usable: list[str]) -> None:
+    """Make the named backend, or the only one that works, the default backend. A default that is set stays."""
+    wanted = named or (usable[0] if len(usable) == 1 else None)
+    if wanted not in usable or wanted == "demo":
+        return
+    try:
+        with Client.connect(path, name="clisup-setup") as client:
+            file = client.call("daemon/reload", dry_run=True)["file"]
+            _add(work, client, file, Addition(None, "backend", wanted))
+    except ClisupError as error:
+        work.failed(error)
 
 
 # -- the test turn ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def add_setting(path: str, addition: Addition) -> str | None:
     changed = with_addition(text or _HEAD, addition)
     if changed is None:
         raise UsageError(
-            f"cannot add {addition.key} to {path}, because its [backends.{addition.backend}] is written in another form",
+            f"cannot add {addition.key} to {path}, because its [{'.'.join(addition.table)}] is written in another form",
             kind="configuration",
             hint=f"add it by hand: {addition}",
         )

@@ -194,10 +194,10 @@ GO_FIRST = (
 """Columns that a narrow terminal loses, in this order, after the empty ones."""
 
 _FORMS = {
-    "BACKEND": Column("BACKEND", least=8, most=16),
-    "MODEL": Column("MODEL", least=8, most=24),
+    "BACKEND": Column("BACKEND", least=8, most=16, common=True),
+    "MODEL": Column("MODEL", least=8, most=24, common=True),
     "LAST": Column("LAST", least=18, most=100),
-    "BRANCH": Column("BRANCH", least=8, most=28),
+    "BRANCH": Column("BRANCH", least=8, most=28, common=True),
     "DIRECTORY": Column("DIRECTORY", least=10, most=32, keep_end=True),
     "TITLE": Column("TITLE", least=16, most=60),
     "LABELS": Column("LABELS", least=14, most=40),

@@ -151,6 +151,7 @@ def _session_page(s: JsonObject, ink: Ink, *, from_disk: bool) -> str:
         keeper = f"its keeper (pid {s['keeper_pid']}) goes on" if s["keeper_pid"] else "no process of it runs"
         head += f"; the daemon is not running: from disk; {keeper}"
     estimated = " (estimated)" if s.get("cost_source") == "estimated" else ""
+    running = f", the running turn ~{cost(s['turn_cost_usd'])}" if s.get("turn_cost_usd") is not None else ""
     rows = {
         "Backend": f"{s['backend']}, model {s.get('model') or '-'}, native id {s.get('native_session_id') or '-'}",
         **({"Title": s["title"]} if s.get("title") else {}),
@@ -160,7 +161,7 @@ def _session_page(s: JsonObject, ink: Ink, *, from_disk: bool) -> str:
         "Outcome": _outcome(s),
         "Memory": size(s.get("rss_bytes")),
         "Idle": f"{duration(s.get('idle_s'))}, open for {duration(s.get('age_s'))}",
-        "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{estimated}",
+        "Tokens": f"{tokens(s.get('tokens'))}, cost {cost(s.get('cost_usd'))}{estimated}{running}",
         **({"Budget": words} if (words := budget_words(s.get("budget"))) else {}),
         "Timers": ", ".join(_timer(t) for t in s.get("timers", [])) or "-",
         "Events": f"{s['first_seq']} to {s['next_seq'] - 1}, {s['subscribers']} following",
@@ -222,7 +223,7 @@ def _status_of(session: str | None) -> JsonObject:
     """Return the status; with `session`, the status of that session alone."""
     status = ask()
     if session is not None:
-        named = pick(session, lambda: [s["session_id"] for s in status["sessions"]])
+        named = pick(session, lambda: status["sessions"])
         status["sessions"] = [s for s in status["sessions"] if s["session_id"] == named]
     return status
 

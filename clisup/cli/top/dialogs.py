@@ -24,8 +24,8 @@ Esc               close the events, then drop the filter
 
 i                 interrupt its turn (asks first)
 a                 allow the shown tool call; a cut one is
-                  shown whole first; answer a question, or
-                  approve a plan
+                  shown whole first; answer a question or a
+                  form, or approve a plan
 A                 allow it, and ask the CLI not to ask again
 d                 deny it, with a message for the model or none
 
@@ -138,7 +138,7 @@ class AnswerForm(_Dialog):
         self._prompt = Static(self._dialog.prompt.strip(), markup=False)
 
     def compose(self) -> ComposeResult:
-        field = Input("", compact=True)
+        field = Input("", compact=True, password=self._dialog.secret)
         yield self._box(
             self._title, "Enter   PgUp PgDn   Esc leaves", VerticalScroll(self._text), self._wrong, self._prompt, field
         )
@@ -156,6 +156,7 @@ class AnswerForm(_Dialog):
             self.dismiss(answer)
             return
         event.input.clear()
+        event.input.password = self._dialog.secret
         lines = self._dialog.lines
         if len(lines) > 1:  # the next question
             self._text.update(Text("\n".join(lines)))

@@ -14,12 +14,13 @@ from typing import Protocol
 
 from clisup.cli.views.diffs import diff_lines
 from clisup.cli.views.events import Event, steered_words, words
-from clisup.cli.views.markdown import MarkdownBlocks, markdown_text
+from clisup.cli.views.markdown import AnswerText
 from clisup.cli.views.progress import StatusLine
 from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.sync import Client
+from clisup.errors import ClisupError
 
-__all__ = ["UNFINISHED", "WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader", "diff_line"]
+__all__ = ["UNFINISHED", "WITHDRAWN", "Output", "Screen", "TurnView", "blob_reader", "cost_reader", "diff_line"]
 
 WITHDRAWN = "[text withdrawn by the CLI]"
 UNFINISHED = "[unfinished: the turn ended before the CLI had sent all of this text]"
@@ -68,17 +69,13 @@ class Screen:
         self.tty = sys.stdout.isatty()
         self.status: StatusLine | None = None
         self._ink = Ink(sys.stderr)
-        self._blocks = MarkdownBlocks() if self.tty and os.environ.get("TERM") != "dumb" else None
-        self._drawn = 0  # blocks of this message
+        self._text = AnswerText(sys.stdout)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     def write(self, text: str) -> None:
         """Write a piece of the answer. A pipe gets it at once, a terminal as soon as a block of Markdown is complete."""
-        if self._blocks is None:
-            self._put(plain(text) if self.tty else text)
-        else:
-            self._draw(self._blocks.feed(text))
+        self._put(self._text.feed(text))
 
     def note(self, text: str) -> None:
         """Print a line beside the answer."""
@@ -91,23 +88,15 @@ class Screen:
 
     def end_message(self) -> None:
         """Draw the rest of a message."""
-        if self._blocks is not None:
-            self._draw(self._blocks.finish())
-            self._drawn = 0
+        self._put(self._text.finish())
 
     def withdraw(self) -> bool:
         """Drop the text that is not drawn yet. Return whether other text of the message was shown."""
-        if self._blocks is None:
-            return True
-        self._blocks.drop()
-        return self._drawn > 0
-
-    def _draw(self, blocks: list[str]) -> None:
-        for block in blocks:
-            self._put(("\n" if self._drawn else "") + markdown_text(block, sys.stdout))
-            self._drawn += 1
+        return self._text.withdraw()
 
     def _put(self, text: str) -> None:
+        if not text:
+            return
         with self._aside():
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -135,6 +124,20 @@ def blob_reader(path: str, session_id: str, name: str) -> Callable[[str], bytes]
     def fetch(blob: str) -> bytes:
         with Client.connect(path, name=name) as client:
             return client.blob(session_id, blob)
+
+    return fetch
+
+
+def cost_reader(path: str, session_id: str, name: str) -> Callable[[str], float | None]:
+    """Return a function that fetches the cost of a running turn so far. It returns None if the daemon is away or has no cost."""
+
+    def fetch(turn_id: str) -> float | None:
+        try:
+            with Client.connect(path, name=name) as client:
+                about = client.call("session/get", session_id=session_id)
+        except ClisupError:
+            return None
+        return about.get("turn_cost_usd") if about.get("turn_id") == turn_id else None
 
     return fetch
 

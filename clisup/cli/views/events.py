@@ -42,7 +42,7 @@ _RESOLVED_BY = {
     "end": "the turn is being ended",
     "exit": "the CLI is gone",
 }
-_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan")
+_TELLING = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "plan", "message")
 
 
 def event_line(event: Event) -> str:

@@ -1,4 +1,4 @@
-"""Approvals as forms: questions with choices, plans, and plain tool calls. Pure.
+"""Approvals as forms: questions with choices, elicitations, plans, and plain tool calls. Pure.
 
 `form_of` reads an approval. `Dialog` asks a person line by line and returns the params of `approval/respond`. `answer_of`
 makes these params of answers that are known at once. Every text of the CLI is escaped here.
@@ -13,6 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from clisup.cli.views.events import WIDTH, Event, question_lines, tool_words, visible
+from clisup.cli.views.fields import (
+    DENY,
+    NUMBERS,
+    PREVIEW_LINES,
+    SKIPPED,
+    FieldQuestion,
+    FormError,
+    barred,
+    field_questions,
+)
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 
@@ -20,20 +30,19 @@ __all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "
            "form_of", "with_whole_input"]  # fmt: skip
 
 CHOICES = "  allow it? [y]es, [n]o, [a]lways, [d]eny with a message: "
+CONFIRM_CHOICES = "  accept it? [y]es, [n]o: "
 PLAN_CHOICES = "  approve the plan? [y]es, [n]o: keep planning, [d]: keep planning, with a message: "
 MESSAGE = "  message to the model: "
 NO_PLAN = "(the CLI sent no plan: see its last message)"
 KEEP_PLANNING = "The user has not approved the plan. Keep planning."
-DENY = "/deny"
-"""Typed in place of an answer, this refuses the questions. Words after it go to the model."""
-
 PLAN_LINES = 400
-PREVIEW_LINES = 12
+URL_CHARS = 2000
 MOST_QUESTIONS = 20
 MOST_CHOICES = 50
 """Limits of a form. An approval over them is shown as a plain tool call."""
 
-_QUESTION_TOOLS = ("AskUserQuestion",)
+_QUESTION_TOOLS = ("AskUserQuestion", "request_user_input", "ask_user_question")
+_ELICITATION = "elicitation"
 _PLAN_TOOLS = ("ExitPlanMode", "exit_plan_mode")
 _YES: JsonObject = {"decision": "allow"}
 _TOOL_ANSWERS: dict[str, JsonObject | None] = {
@@ -44,11 +53,13 @@ _PLAN_ANSWERS: dict[str, JsonObject | None] = {
     "y": _YES, "yes": _YES, "n": {"decision": "deny", "message": KEEP_PLANNING},
     "no": {"decision": "deny", "message": KEEP_PLANNING}, "d": None, "deny": None,
 }  # fmt: skip
-_NUMBERS = re.compile(r"\d{1,6}(?:[\s,]+\d{1,6})*")
-
-
-class FormError(ValueError):
-    """Answer that does not fit its question. The text tells a person what to type."""
+_CONFIRM_ANSWERS: dict[str, JsonObject | None] = {
+    "y": _YES, "yes": _YES, "n": {"decision": "deny"}, "no": {"decision": "deny"}, DENY: {"decision": "deny"},
+}  # fmt: skip
+_CHOICES = {
+    "tool": (CHOICES, _TOOL_ANSWERS), "plan": (PLAN_CHOICES, _PLAN_ANSWERS), "confirm": (CONFIRM_CHOICES, _CONFIRM_ANSWERS),
+}  # fmt: skip
+"""Prompt and answers of each kind of form without questions."""
 
 
 class Choice(NamedTuple):
@@ -71,15 +82,16 @@ class FormQuestion(NamedTuple):
     least: float | None = None
     most: float | None = None
     unit: str = ""
+    secret: bool = False
 
     def lines(self) -> list[str]:
         """Return the question and its numbered choices for a terminal."""
-        lines = _barred(self.text, PREVIEW_LINES)
+        lines = barred(self.text, PREVIEW_LINES)
         lines += [f"    {visible(self.note)[:WIDTH]}"] if self.note else []
         for number, choice in enumerate(self.choices, 1):
             about = f" - {visible(choice.description)[:WIDTH]}" if choice.description else ""
             lines.append(f"  {number}) {visible(choice.label)[:WIDTH]}{about}")
-            lines += [f"   {line}" for line in _barred(choice.preview, PREVIEW_LINES)] if choice.preview else []
+            lines += [f"   {line}" for line in barred(choice.preview, PREVIEW_LINES)] if choice.preview else []
         return lines
 
     @property
@@ -105,7 +117,7 @@ class FormQuestion(NamedTuple):
             return self._number(text)
         if not self.choices:
             return text
-        if _NUMBERS.fullmatch(text):
+        if NUMBERS.fullmatch(text):
             return self._chosen([int(part) for part in re.split(r"[\s,]+", text)])
         same = [choice.label for choice in self.choices if choice.label.casefold() == text.casefold()]
         return self._joined(same[:1]) if same else text
@@ -146,23 +158,34 @@ class FormQuestion(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Approval as a person answers it."""
+    """Approval as a person answers it. An elicitation has `asker`, and asks for the `questions` or for a yes or no (`confirm`)."""
 
-    kind: Literal["tool", "questions", "plan"]
+    kind: Literal["tool", "questions", "plan", "confirm"]
     approval: Event
-    questions: tuple[FormQuestion, ...] = ()
+    questions: tuple[FormQuestion | FieldQuestion, ...] = ()
     plan: str = ""
+    asker: str = ""
 
     def head(self, number: int = 0) -> list[str]:
         """Return the lines before the prompt: of the question `number`, of the plan, or of the tool call."""
         if self.kind == "tool":
             return question_lines(self.approval)
         if self.kind == "plan":
-            return ["plan:", *_barred(self.plan, PLAN_LINES)]
+            return ["plan:", *barred(self.plan, PLAN_LINES)]
+        above = self._elicitation_lines() if self.asker and number == 0 else []
+        if self.kind == "confirm":
+            return above
         question, count = self.questions[number], len(self.questions)
         place = f" {number + 1} of {count}" if count > 1 else ""
         header = f" ({visible(question.header)[:60]})" if question.header else ""
-        return [f"question{place}{header}:", *question.lines()]
+        return [*above, f"question{place}{header}:", *question.lines()]
+
+    def _elicitation_lines(self) -> list[str]:
+        given = self.approval["input"]
+        lines = [f"{visible(self.asker)[:60]} asks:", *barred(given["message"], PREVIEW_LINES)]
+        if given["mode"] != "url":
+            return lines
+        return [*lines, "  and wants you to open this URL:", f"  | {visible(given['url'])[:URL_CHARS]}"]
 
 
 def form_of(approval: Event) -> Form:
@@ -172,6 +195,10 @@ def form_of(approval: Event) -> Form:
         return Form("questions", approval, questions=questions)
     if name in _PLAN_TOOLS and not approval.get("blob"):
         return Form("plan", approval, plan=_text(given, "plan").strip() or NO_PLAN)
+    if (name == _ELICITATION or str(name).endswith(f"__{_ELICITATION}")) and _is_elicitation(given):
+        fields = () if given["mode"] == "url" else field_questions(given.get("requested_schema"))
+        asker = _text(given, "server") or _text(approval, "backend") or "the CLI"
+        return Form("questions" if fields else "confirm", approval, fields, asker=asker)
     return Form("tool", approval)
 
 
@@ -189,20 +216,25 @@ def with_whole_input(approval: Event, fetch: Callable[[str], bytes]) -> Event:
 def answer_of(form: Form, typed: Sequence[str]) -> JsonObject:
     """Return the params of `approval/respond` for one typed answer of each question. Raises `FormError`."""
     if form.kind != "questions":
-        answers = _PLAN_ANSWERS if form.kind == "plan" else _TOOL_ANSWERS
-        answer = answers.get(typed[0].strip().lower()) if len(typed) == 1 else None
+        answer = _CHOICES[form.kind][1].get(typed[0].strip().lower()) if len(typed) == 1 else None
         if answer is None:
             raise FormError("answer yes or no")
         return dict(answer)
     if len(typed) != len(form.questions):
         raise FormError(f"give {len(form.questions)} answers, one for each question: {len(typed)} came")
     read = {question.text: question.read(text) for question, text in zip(form.questions, typed, strict=True)}
-    return {**_YES, "updated_input": {**form.approval["input"], "answers": read}}
+    if not form.asker:
+        return {**_YES, "updated_input": {**form.approval["input"], "answers": read}}
+    is_whole = isinstance(form.questions[0], FieldQuestion) and form.questions[0].is_whole
+    content = read["content"] if is_whole else {name: value for name, value in read.items() if value is not SKIPPED}
+    return {**_YES, "updated_input": {"content": content}}
 
 
 def approval_words(approval: Event) -> str:
     """Return an approval in a few words: the first question, the plan's first line, or the tool call."""
     form = form_of(approval)
+    if form.asker:
+        return f"{form.asker} asks: {form.approval['input']['message']}"
     if form.kind == "questions":
         more = f" (and {len(form.questions) - 1} more)" if len(form.questions) > 1 else ""
         return f"question: {form.questions[0].text}{more}"
@@ -224,13 +256,19 @@ class Dialog:
         self._typed: list[str] = []
         self._step = self._on_question if form.kind == "questions" else self._on_choice
 
+    @property
+    def secret(self) -> bool:
+        """Tell whether the typed answer must not be shown."""
+        is_asking = self.form.kind == "questions" and len(self._typed) < len(self.form.questions)
+        return is_asking and self.form.questions[len(self._typed)].secret
+
     def take(self, line: str) -> JsonObject | None:
         """Handle a typed line. Then `lines` are the lines to be shown next, with `prompt` below them."""
         self.lines = []
         return self._step(line)
 
     def _on_choice(self, line: str) -> JsonObject | None:
-        answers = _PLAN_ANSWERS if self.form.kind == "plan" else _TOOL_ANSWERS
+        answers = _CHOICES[self.form.kind][1]
         word = line.strip().lower()
         if word not in answers:
             return None  # the prompt stays
@@ -263,15 +301,12 @@ class Dialog:
 def _first_prompt(form: Form) -> str:
     if form.kind == "questions":
         return form.questions[0].prompt
-    return PLAN_CHOICES if form.kind == "plan" else CHOICES
+    return _CHOICES[form.kind][0]
 
 
-def _barred(text: str, most: int) -> list[str]:
-    """Return the lines of a text behind bars, so that no text can look like the form itself."""
-    parts = text.rstrip().split("\n")
-    shown = [f"  | {visible(part.rstrip()[:WIDTH])}".rstrip() for part in parts[:most]]
-    cut = len(parts) > most or any(len(part) > WIDTH for part in parts[:most])
-    return [*shown, "  [cut: clisup approvals --json shows the whole input]"] if cut else shown
+def _is_elicitation(given: JsonObject) -> bool:
+    is_url = given.get("mode") == "url" and isinstance(given.get("url"), str)
+    return isinstance(given.get("message"), str) and (is_url or given.get("mode") == "form")
 
 
 def _questions(given: Any) -> tuple[FormQuestion, ...]:
@@ -297,7 +332,7 @@ def _question(item: Any) -> FormQuestion | None:
     return FormQuestion(
         item["question"], _text(item, "header"), kind if kind in ("text", "number") and not choices else "choice",
         choices, item.get("multiSelect") is True, _text(item, "description"), _figure(item, "min"), _figure(item, "max"),
-        _text(item, "unit"),
+        _text(item, "unit"), item.get("isSecret") is True,
     )  # fmt: skip
 
 

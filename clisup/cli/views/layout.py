@@ -31,7 +31,8 @@ class Column(NamedTuple):
     """Column of a list. Its head is never cut.
 
     On a terminal cells are cut to `most`, and down to `least` before a column is left out. 0 means no such limit: with
-    `least` 0 no cell is cut. `keep_end` keeps the end of a cut cell. `right` aligns cells to the right.
+    `least` 0 no cell is cut. `keep_end` keeps the end of a cut cell, of a path in whole parts. `right` aligns cells to the
+    right. A `common` column gives its room to cut cells if all its own cells are the same.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Column(NamedTuple):
     most: int = 0
     right: bool = False
     keep_end: bool = False
+    common: bool = False
 
 
 class Layout(NamedTuple):
@@ -59,8 +61,8 @@ def lay_out(
 ) -> Layout:
     """Lay out the cells of each row in `width` columns of the terminal. None means no limit: every cell stays whole.
 
-    Columns give way in this order: empty ones, cells down to their `least`, then whole columns. `go_first` names the
-    columns that may be left out, the least important first.
+    Columns give way in this order: empty ones, cells down to their `least`, then whole columns. If cells are still cut,
+    `common` columns give way, too. `go_first` names the columns that may be left out, the least important first.
     """
     texts = [[plain(cell).translate(_SPACES) or EMPTY for cell in row] for row in rows]
     wanted = [max([cells_of(column.name), *(cells_of(row[at]) for row in texts)]) for at, column in enumerate(columns)]
@@ -111,6 +113,12 @@ def _kept(
             break  # `_shrunk` cuts its cells to the room that there is
         kept.remove(at)
         gone.append(columns[at].name)
+    common = [at for at in droppable if at in kept and columns[at].common and len({row[at] for row in rows}) == 1]
+    for at in common if len(rows) > 1 else ():
+        if _total([wanted[place] for place in kept]) <= width:
+            break
+        kept.remove(at)
+        gone.append(columns[at].name)
     return kept, gone
 
 
@@ -149,6 +157,8 @@ def fitted(text: str, width: int, *, keep_end: bool = False) -> str:
         if used > width:
             break
         kept = char + kept if keep_end else kept + char
+    if keep_end and "/" in kept:
+        kept = kept[kept.index("/") :]
     return f"…{kept}" if keep_end else f"{kept}…"
 
 

@@ -7,12 +7,13 @@ Nothing of the text is lost: raw HTML stays as text, single line ends stay, and 
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import TextIO
 
 from clisup.cli.views.terminal import Ink, plain, width_of
 
-__all__ = ["LONGEST_BLOCK", "MarkdownBlocks", "markdown_text"]
+__all__ = ["LONGEST_BLOCK", "AnswerText", "MarkdownBlocks", "markdown_text"]
 
 LONGEST_BLOCK = 100_000
 """Characters of an incomplete block. A longer one is drawn in parts."""
@@ -83,6 +84,48 @@ class MarkdownBlocks:
         block, self._held = self._held[:end], self._held[end:]
         self._scanned, self._end = max(0, self._scanned - end), 0
         return block
+
+
+class AnswerText:
+    """Text of an answer for a stream: Markdown on a terminal, block by block. A pipe gets the text unchanged."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._tty = stream, stream.isatty()
+        self._blocks = MarkdownBlocks() if self._tty and os.environ.get("TERM") != "dumb" else None
+        self._drawn = 0  # blocks of this message
+
+    @property
+    def in_blocks(self) -> bool:
+        """Tell whether the stream gets whole blocks, so that each piece ends with a line end."""
+        return self._blocks is not None
+
+    def feed(self, text: str) -> str:
+        """Add text. Return the text to print now."""
+        if self._blocks is None:
+            return plain(text) if self._tty else text
+        return self._draw(self._blocks.feed(text))
+
+    def finish(self) -> str:
+        """End the message. Return the rest of its text."""
+        if self._blocks is None:
+            return ""
+        rest = self._draw(self._blocks.finish())
+        self._drawn = 0
+        return rest
+
+    def withdraw(self) -> bool:
+        """Drop the text that is not drawn yet. Return whether other text of the message was shown."""
+        if self._blocks is None:
+            return True
+        self._blocks.drop()
+        return self._drawn > 0
+
+    def _draw(self, blocks: list[str]) -> str:
+        drawn = ""
+        for block in blocks:
+            drawn += ("\n" if self._drawn else "") + markdown_text(block, self._stream)
+            self._drawn += 1
+        return drawn
 
 
 def markdown_text(text: str, stream: TextIO) -> str:

@@ -1,4 +1,4 @@
-"""Status line of a running turn: what the turn does, for how long, and its tokens so far."""
+"""Status line of a running turn: what the turn does, for how long, and its tokens and cost so far."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from clisup.cli.views.events import Event, tool_words
-from clisup.cli.views.terminal import Ink, clip, count, width_of
+from clisup.cli.views.terminal import Ink, clip, cost, count, width_of
 
-__all__ = ["ERASE", "StatusLine", "TurnProgress", "can_be_erased"]
+__all__ = ["ERASE", "TICK_S", "StatusLine", "TurnProgress", "can_be_erased", "status_row"]
 
 ERASE = "\r\033[K"
 TICK_S = 0.25
+"""Seconds between two drawings of the line."""
+
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LEAST_WIDTH = 20
 _TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
@@ -31,6 +33,11 @@ class TurnProgress:
         self._tools: dict[str, tuple[str, float]] = {}
         self._asked: set[str] = set()
         self._tokens = 0
+        self.cost_usd: float | None = None
+        """Cost of the turn so far, if it is known."""
+        self._unpriced: str | None = (
+            None  # the id of the turn, if its usage has changed since the last look at its cost
+        )
 
     def take(self, event: Event, now: float) -> None:
         """Note an event of the turn."""
@@ -52,6 +59,12 @@ class TurnProgress:
             self._enter("waiting to try again", now)
         if event.get("usage") and kind in ("message_stop", "usage"):
             self._tokens += sum(event["usage"].get(name) or 0 for name in _TOKENS)
+            self._unpriced = event.get("turn_id")
+
+    def due(self) -> str | None:
+        """Return the id of the turn if its cost has to be read again, once for each change."""
+        turn_id, self._unpriced = self._unpriced, None
+        return turn_id
 
     @property
     def wants_you(self) -> bool:
@@ -59,7 +72,7 @@ class TurnProgress:
         return bool(self._asked)
 
     def words(self, now: float) -> str:
-        """Return the state, as `Bash make test 12 s, 48 s in all, 31.2k tokens`."""
+        """Return the state, as `Bash make test 12 s, 48 s in all, 31.2k tokens, ~$0.0421`. The cost is an estimate."""
         if self._asked:
             what, since = "waiting for your answer", now
         elif self._tools:
@@ -69,7 +82,8 @@ class TurnProgress:
         in_it = f" {_span(now - since)}" if now - since >= 1 else ""
         total = f", {_span(now - self._begun)} in all" if since - self._begun >= 1 or self._asked else ""
         used = f", {count(self._tokens)} tokens" if self._tokens else ""
-        return f"{what}{in_it}{total}{used}"
+        paid = f", ~{cost(self.cost_usd)}" if self.cost_usd is not None else ""
+        return f"{what}{in_it}{total}{used}{paid}"
 
     def _enter(self, what: str, now: float) -> None:
         if what != self._what:
@@ -92,11 +106,21 @@ def can_be_erased() -> bool:
         return False
 
 
-class StatusLine:
-    """Last line of the terminal of stderr, drawn by a thread from `open` to `close`. Text is printed inside `aside`."""
+def status_row(progress: TurnProgress, now: float, width: int, ink: Ink) -> str:
+    """Return the state of the turn on one row of a terminal with `width` columns."""
+    words = _fitted(progress.words(now), max(_LEAST_WIDTH, width) - 3)
+    style = "yellow" if progress.wants_you else "dim"
+    return f"{ink('accent', _FRAMES[int(now / TICK_S) % len(_FRAMES)])} {ink(style, words)}"
 
-    def __init__(self, progress: TurnProgress) -> None:
-        self._progress = progress
+
+class StatusLine:
+    """Last line of the terminal of stderr, drawn by a thread from `open` to `close`. Text is printed inside `aside`.
+
+    `read_cost` returns the cost of a turn so far, or None if it is unknown.
+    """
+
+    def __init__(self, progress: TurnProgress, read_cost: Callable[[str], float | None]) -> None:
+        self._progress, self._read_cost = progress, read_cost
         self._lock = threading.RLock()
         self._ink = Ink(sys.stderr)
         self._closed = threading.Event()
@@ -139,16 +163,21 @@ class StatusLine:
 
     def _draw_on(self) -> None:
         while not self._closed.wait(TICK_S):
+            self._look_at_cost()
             with self._lock:
                 if not self._closed.is_set() and not self._holds and self.at_start:
                     self._draw(time.monotonic())
 
+    def _look_at_cost(self) -> None:
+        with self._lock:
+            turn_id = self._progress.due()
+        known = self._read_cost(turn_id) if turn_id is not None else None  # outside of the lock: the daemon may be slow
+        if known is not None:
+            with self._lock:
+                self._progress.cost_usd = known
+
     def _draw(self, now: float) -> None:
-        width = max(_LEAST_WIDTH, width_of(sys.stderr) or 80)
-        words = _fitted(self._progress.words(now), width - 3)
-        style = "yellow" if self._progress.wants_you else "dim"
-        frame = _FRAMES[int(now / TICK_S) % len(_FRAMES)]
-        self._put(f"{ERASE}{self._ink('accent', frame)} {self._ink(style, words)}")
+        self._put(ERASE + status_row(self._progress, now, width_of(sys.stderr) or 80, self._ink))
         self._shown = True
 
     def _erase(self) -> None:

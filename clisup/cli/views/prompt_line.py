@@ -6,12 +6,17 @@ import codecs
 import os
 import re
 import signal
+import sys
 import termios
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Literal, NamedTuple, Self
 
 from clisup.cli.views.answer import diff_line
 from clisup.cli.views.events import visible
+from clisup.cli.views.markdown import AnswerText
+from clisup.cli.views.progress import ERASE, TurnProgress, status_row
 from clisup.cli.views.terminal import Ink, plain
 
 __all__ = ["HELD", "LINE_LIMIT", "PASTE_OFF", "PASTE_ON", "KeyPress", "PromptLine", "PromptScreen"]
@@ -29,7 +34,6 @@ _NEWLINE = "⏎"
 HELD = 8192
 """Limit of characters of an unfinished line that are held back while a person types."""
 
-_ERASE = "\r\033[K"
 _COLUMNS = 80
 _IN, _OUT = 0, 1
 
@@ -49,6 +53,8 @@ class PromptLine:
 
     def __init__(self) -> None:
         self.text = ""
+        self.secret = False
+        """The text is drawn as stars, and not kept for the key Up."""
         self._before = ""
         self._pasting = False
         self._pending = ""
@@ -82,7 +88,7 @@ class PromptLine:
         """Return the line on one row of `width` cells, or the end of a longer line."""
         from rich.cells import cell_len  # other commands load this file's command for their help
 
-        typed = visible(self.text.replace("\n", _NEWLINE))
+        typed = "*" * len(self.text) if self.secret else visible(self.text.replace("\n", _NEWLINE))
         room = max(1, width - 1 - cell_len(prompt))
         if cell_len(typed) <= room:
             return prompt + typed
@@ -100,7 +106,7 @@ class PromptLine:
 
     def _char(self, char: str) -> KeyPress | None:
         if char in "\r\n" and not self._pasting:
-            self._before = self.text or self._before
+            self._before = (not self.secret and self.text) or self._before
             return KeyPress("line", self.take())
         if char == "\x03":
             return KeyPress("interrupt")
@@ -122,8 +128,8 @@ class PromptLine:
 class PromptScreen:
     """Terminal of stdin inside its block, without echo and with single keys. Output goes to stdout.
 
-    While the typed line is shown, whole lines of the answer go above it, and the unfinished line is held back. While it
-    is hidden, text streams at once.
+    The answer is drawn as by `clisup run`, above the last row: the typed line or the status of the turn. On a terminal
+    without Markdown an unfinished line is held back while the last row is shown.
     """
 
     tty = True
@@ -131,7 +137,8 @@ class PromptScreen:
     def __init__(self, line: PromptLine) -> None:
         self._line = line
         self._ink = Ink()
-        self._prompt: str | None = None
+        self._text = AnswerText(sys.stdout)
+        self._last_row: Callable[[], str] | None = None
         self._held = ""
         self._at_start = True
 
@@ -160,15 +167,16 @@ class PromptScreen:
 
     def write(self, text: str) -> None:
         """Write a piece of the answer."""
-        self._held += plain(text)
+        self._held += self._text.feed(text)
         self._flush()
 
     def note(self, text: str) -> None:
         """Print a line beside the answer."""
-        if self._held:  # only while the typed line is shown
+        self.end_message()
+        if self._held:  # only while the last row is shown
             self._held += "\n"
             self._flush()
-        start = "" if self._at_start or self._prompt is not None else "\n"
+        start = "" if self._at_start or self._last_row is not None else "\n"
         self._above(f"{start}{self._ink('dim', plain(text))}\n")
 
     def diff(self, lines: list[str]) -> None:
@@ -176,37 +184,50 @@ class PromptScreen:
         self._above("".join(diff_line(self._ink, line) + "\n" for line in lines))
 
     def end_message(self) -> None:
-        """Accept the end of a message: the text is on the screen already."""
+        """Draw the rest of a message."""
+        self._held += self._text.finish()
+        self._flush()
 
     def withdraw(self) -> bool:
-        """Return that text was shown: it is shown as it comes."""
-        return True
+        """Drop the text that is not drawn yet. Return whether other text of the message was shown."""
+        return self._text.withdraw()
 
     def show(self, prompt: str) -> None:
         """Show the typed line, or draw it again."""
-        if self._prompt is None and not self._at_start:
+        self._show(lambda: self._line.row(prompt, self._columns()))
+
+    def show_status(self, progress: TurnProgress) -> bool:
+        """Show the status of the turn, or draw it again. Return False on a terminal that gets single characters of the answer."""
+        if not self._text.in_blocks:
+            self.hide()
+            return False
+        self._show(lambda: status_row(progress, time.monotonic(), self._columns(), self._ink))
+        return True
+
+    def _show(self, last_row: Callable[[], str]) -> None:
+        if self._last_row is None and not self._at_start:
             self._put("\n")
             self._at_start = True
-        self._prompt = prompt
+        self._last_row = last_row
         self._draw()
 
     def hide(self) -> None:
-        """Hide the typed line and print the held text."""
-        if self._prompt is not None:
-            self._put(_ERASE)
-            self._prompt = None
+        """Hide the last row and print the held text."""
+        if self._last_row is not None:
+            self._put(ERASE)
+            self._last_row = None
         self._flush()
 
     def keep(self) -> None:
         """Leave the typed line on the screen as sent, and continue below it."""
-        if self._prompt is not None:
+        if self._last_row is not None:
             self._put("\n")
-            self._prompt = None
+            self._last_row = None
         self._at_start = True
 
     def _flush(self) -> None:
-        """Print the held text; while the typed line is shown, only whole lines."""
-        if self._prompt is None:
+        """Print the held text; while the last row is shown, only whole lines."""
+        if self._last_row is None:
             text, self._held = self._held, ""
         elif len(self._held) > HELD:
             text, self._held = self._held + "\n", ""
@@ -218,16 +239,16 @@ class PromptScreen:
     def _above(self, text: str) -> None:
         if not text:
             return
-        if self._prompt is not None:
-            self._put(_ERASE)
+        if self._last_row is not None:
+            self._put(ERASE)
         self._put(text)
         self._at_start = text.endswith("\n")
-        if self._prompt is not None:
+        if self._last_row is not None:
             self._draw()
 
     def _draw(self) -> None:
-        assert self._prompt is not None
-        self._put(_ERASE + self._line.row(self._prompt, self._columns()))
+        assert self._last_row is not None
+        self._put(ERASE + self._last_row())
 
     def _columns(self) -> int:
         try:

@@ -207,7 +207,7 @@ class ApprovalQueue:
         if self._unjudged.pop(event.approval_id, None) is None or judgement.decision == "ask":
             return
         allow = judgement.decision == "allow"
-        answer = ApprovalAnswer("allow") if allow else ApprovalAnswer("deny", message=_BY_RULE)
+        answer = ApprovalAnswer("allow", by_rule=True) if allow else ApprovalAnswer("deny", message=_BY_RULE)
         try:
             await self._resolve(run, event.approval_id, answer, by="rule", rule=judgement.rule)
         except UsageError as error:

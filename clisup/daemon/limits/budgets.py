@@ -75,9 +75,13 @@ class Budgets:
         turn = self._context.ledger.current
         if turn is None:
             return used_of(self._context.ledger)
-        spending, seconds = turn.spending, self._elapsed(turn)
-        cost = self._context.services.prices().cost(spending.by_model)
-        return used_of(self._context.ledger, running=spending.usage, running_usd=cost, running_s=seconds)
+        usage, seconds = turn.spending.usage, self._elapsed(turn)
+        return used_of(self._context.ledger, running=usage, running_usd=self.turn_cost(), running_s=seconds)
+
+    def turn_cost(self) -> float | None:
+        """Return the cost of the running turn so far, by the price list; None without a turn, usage or a price."""
+        turn = self._context.ledger.current
+        return self._context.services.prices().cost(turn.spending.by_model) if turn is not None else None
 
     def describe(self) -> dict[str, Any] | None:
         """Return the budget for `session/get`, or None."""

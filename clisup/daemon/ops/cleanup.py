@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import structlog
 import trio
@@ -14,6 +14,7 @@ from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import Retention
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
+from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.process.cgroups import CgroupHome
@@ -64,25 +65,12 @@ class Clearing:
         found = await trio.to_thread.run_sync(lambda: list(find(facts, params.older_than_s, due)))
         chosen = chosen_of(params, found)
         failed = {} if params.dry_run else await self._remove_all(chosen)
-        worktrees, kept = await self._worktrees(dry_run=params.dry_run)
-        return result_of(params, found, failed, worktrees).model_copy(update={"kept": kept})
-
-    async def _worktrees(self, *, dry_run: bool) -> tuple[list[Removable], list[GcFailure]]:
-        """Remove worktrees without an open session and without work. Return them, and those that stay."""
-        removed, kept = list[Removable](), list[GcFailure]()
+        damaged, storage = self._manager.damaged, self._manager.services.storage
         with trio.CancelScope(shield=True):
-            for record in self._manager.services.worktrees.idle():
-                owner, path = record.worktree.owner, record.worktree.path
-                if owner in self._manager.damaged or self._manager.services.storage.stopping:
-                    continue  # an unreadable session may be open
-                size = await trio.to_thread.run_sync(garbage.size_of, path)
-                reason = await self._manager.services.worktrees.tidy(owner, dry_run=dry_run)
-                if reason is None:
-                    why = f"its session is closed, and branch {record.worktree.branch} has landed"
-                    removed.append(Removable("worktree", path, size, why, owner))
-                else:
-                    kept.append(GcFailure(path=path, error=reason))
-        return removed, kept
+            worktrees, kept = await tidy_worktrees(
+                self._manager.services.worktrees, damaged, lambda: storage.stopping, dry_run=params.dry_run
+            )
+        return result_of(params, found, failed, worktrees).model_copy(update={"kept": kept})
 
     def _facts(self) -> Facts:
         sessions = tuple(SessionFact(s.dir, s.state is SessionState.CLOSED, _quiet(s)) for s in self._manager)
@@ -124,6 +112,25 @@ class Clearing:
         else:
             return await trio.to_thread.run_sync(garbage.remove, item)
         return None
+
+
+async def tidy_worktrees(
+    worktrees: Worktrees, damaged: Container[str], stopping: Callable[[], bool], *, dry_run: bool
+) -> tuple[list[Removable], list[GcFailure]]:
+    """Remove worktrees without an open session and without work. Return them, and those that stay."""
+    removed, kept = list[Removable](), list[GcFailure]()
+    for record in worktrees.idle():
+        owner, path = record.worktree.owner, record.worktree.path
+        if owner in damaged or stopping():
+            continue  # an unreadable session may be open
+        size = await trio.to_thread.run_sync(garbage.size_of, path)
+        reason = await worktrees.tidy(owner, dry_run=dry_run)
+        if reason is None:
+            why = f"its session is closed, and branch {record.worktree.branch} has landed"
+            removed.append(Removable("worktree", path, size, why, owner))
+        else:
+            kept.append(GcFailure(path=path, error=reason))
+    return removed, kept
 
 
 def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Removable]:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import trio
@@ -16,17 +17,19 @@ from pydantic import SecretStr
 from clisup.config.keys import SECRET, Effect, flat, key_of, parts_of
 from clisup.config.model import Config, parse_config
 from clisup.config.origin import Origin, Path, lines_of
-from clisup.daemon.backends import Backend, Backends
+from clisup.daemon.backends import Backend, Backends, check_default_backend
 from clisup.daemon.ops import garbage
-from clisup.daemon.ops.cleanup import Facts, SessionFact, chosen_of, find, result_of
+from clisup.daemon.ops.cleanup import Facts, SessionFact, chosen_of, find, result_of, tidy_worktrees
 from clisup.daemon.ops.doctor import Surroundings, diagnose
 from clisup.daemon.ops.garbage import Removable
 from clisup.daemon.ops.retention import due_of, removable_parts, remove_files
 from clisup.daemon.start import Flags, Place, config_path, place_of
+from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import ConfigFile, with_credentials
 from clisup.host.locks import FileLock
+from clisup.host.log import configure_logging
 from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
 from clisup.host.process.cgroups import CgroupHome
@@ -44,6 +47,7 @@ from clisup.store.offline import StoredSession, stored_sessions
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import look_at
 from clisup.wire.params import GcParams
+from clisup.wire.results import GcFailure
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read and the bytes to read."""
@@ -181,7 +185,8 @@ def check_configuration(flags: Flags) -> Checked:
         return Checked(file.path, os.path.exists(file.path), _told(error))
     lines = lines_of(text or "")
     problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
-    problems += filter(None, (_place_problem(_place(flags, config, env), lines), _tracing_problem(config, lines)))
+    place = _place_problem(_place(flags, config, env), lines)
+    problems += filter(None, (_default_problem(config, lines), place, _tracing_problem(config, lines)))
     return Checked(file.path, text is not None, problems)
 
 
@@ -196,11 +201,20 @@ def _told(error: ConfigurationError) -> list[JsonObject]:
 
 def _backend_problem(config: Config, name: str, env: Mapping[str, str], lines: Mapping[Path, int]) -> JsonObject | None:
     try:
-        alone = config.model_copy(update={"backends": {name: config.backends[name]}})
+        defaults = config.defaults.model_copy(update={"backend": ""})  # it names a backend that may not be this one
+        alone = config.model_copy(update={"backends": {name: config.backends[name]}, "defaults": defaults})
         Backends(with_credentials(alone, None, env), env)
     except ConfigurationError as error:
         key = error.data.get("key", f"backends.{name}")
         return _problem(key, error.message, error.hint, lines.get(("backends", name)))
+    return None
+
+
+def _default_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
+    try:
+        check_default_backend(config)
+    except ConfigurationError as error:
+        return _problem("defaults.backend", error.message, error.hint, lines.get(("defaults", "backend")))
     return None
 
 
@@ -293,12 +307,26 @@ def clean_up_offline(*, dry_run: bool, older_than_s: float, foreign: bool = Fals
         return result_of(params, [], {}).model_dump()
     make_safe_dir(place.state_dir, "clean up")
     with _locked(os.path.join(place.state_dir, "daemon.lock")):
-        stored = list(stored_sessions(place.state_dir, {}))  # damaged sessions stay
+        damaged: dict[str, str] = {}  # damaged sessions stay
+        stored = list(stored_sessions(place.state_dir, damaged))
         found = list(
             find(_facts(place.state_dir, place.socket, stored), older_than_s, _due(place.state_dir, stored, config))
         )
         failed = {} if dry_run else _remove_all(place.state_dir, chosen_of(params, found), config)
-        return result_of(params, found, failed).model_dump()
+        worktrees, kept = _worktrees(place.state_dir, stored, damaged, env, dry_run=dry_run)
+        return result_of(params, found, failed, worktrees).model_copy(update={"kept": kept}).model_dump()
+
+
+def _worktrees(
+    state_dir: str, stored: list[StoredSession], damaged: dict[str, str], env: Mapping[str, str], *, dry_run: bool
+) -> tuple[list[Removable], list[GcFailure]]:
+    configure_logging("warning")  # without it, structlog would write each line to stdout
+    worktrees = Worktrees(state_dir, env)
+    worktrees.load()
+    for session in stored:
+        if not session.closed:
+            worktrees.join(session.spec.session_id, session.spec.worktree)
+    return trio.run(partial(tidy_worktrees, worktrees, damaged, lambda: False, dry_run=dry_run))
 
 
 @contextmanager

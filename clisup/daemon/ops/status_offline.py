@@ -75,7 +75,8 @@ def stored_rows(state_dir: str, state: str | None, damaged: dict[str, str]) -> l
 def stored_detail(state_dir: str, session_id: str) -> JsonObject:
     """Return the details of one session. Raises `ClisupError` for a session that does not exist or cannot be read."""
     found = read_session_or_raise(state_dir, session_id)
-    return {**_rows(state_dir, [found])[0], "timers": [], "watch": None, "last_events": last_events(state_dir, found)}
+    return {**_rows(state_dir, [found])[0], "timers": [], "watch": None,
+            "last_events": last_events(state_dir, found), "turn_cost_usd": None}  # fmt: skip
 
 
 def stored_blob(state_dir: str, session_id: str, blob: str, limit: int) -> tuple[bytes, int]:

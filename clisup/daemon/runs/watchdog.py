@@ -148,7 +148,7 @@ class WatchdogTask:
             await trio.sleep(UNREAD_PAUSE_S)
             return
         life = self._dog.last_life
-        seen = await self._at_work(verdict) if verdict.phase in _PROBED else None
+        seen = await self._at_work() if verdict.phase in _PROBED else None
         if self._keeper.ending or self._dog.last_life != life:
             return  # the run was ended, or continued, during the probe
         # A tool in an endless loop always shows work, so the number of new windows in a row is limited.
@@ -163,7 +163,7 @@ class WatchdogTask:
         ladder = ladder_for("graceful", self.timeouts)
         self._termination.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s, **why)
 
-    async def _at_work(self, verdict: Verdict) -> dict[str, Any]:
+    async def _at_work(self) -> dict[str, Any]:
         """Probe again, and note whether the tree has worked since the last probe."""
         earlier = self._evidence
         if earlier is not None:  # on a busy machine the first probe may have taken until now

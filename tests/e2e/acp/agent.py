@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ class Run:
     cancel_after: str | None = None
     kill_after: str | None = None
     answer: ApprovalAnswer = DENY  # to every approval that the agent asks for
+    answers: Mapping[str, ApprovalAnswer | None] = field(
+        default_factory=dict
+    )  # by tool_name, before `answer`; None: none
     key: bool = True
     url: str | None = None
 

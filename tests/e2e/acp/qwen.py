@@ -5,21 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clisup.backends.base import ApprovalAnswer
 from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.lab import ROOT, Lab
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment
-from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, use
+from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, tool, use
 from tests.versions import VERSIONS
 
 __all__ = ["QWEN", "QwenAcpLab", "qwen_acp_command", "scenario_of"]
 
 VERSION = VERSIONS["qwen"]
 QUIET = {"QWEN_USAGE_STATISTICS_ENABLED": "false", "QWEN_TELEMETRY_ENABLED": "false"}
+QUESTIONS = {
+    "questions": [
+        {
+            "question": "Which database?",
+            "header": "Store",
+            "options": [
+                {"label": "SQLite", "description": "one file"},
+                {"label": "Postgres", "description": "a server"},
+            ],
+            "multiSelect": False,
+        },
+        {
+            "question": "Which checks?",
+            "header": "Checks",
+            "options": [{"label": "lint", "description": "a"}, {"label": "unit", "description": "b"}],
+            "multiSelect": True,
+        },
+    ]
+}
 SCENARIOS_OF_OURS = {
     scenario.name: scenario
     for scenario in (
         QwenScenario("asked", in_turn(use(*text("I need it."), *shell("t", "touch made.txt")), say("I may not."))),
+        QwenScenario("question", in_turn(use(*tool("ask_user_question", "q", QUESTIONS)), say("Thanks."))),
         QwenScenario(
             "two_tools", in_turn(use(*shell("a", "echo a")), use(*shell("b", "echo b; exit 3")), say("Done."))
         ),
@@ -28,6 +49,9 @@ SCENARIOS_OF_OURS = {
 
 
 _YOLO = {"permission_mode": "yolo"}
+_ANSWERS = ApprovalAnswer(
+    "allow", updated_input={**QUESTIONS, "answers": {"Which database?": "Postgres", "Which checks?": "lint, unit"}}
+)
 RUNS: tuple[tuple[Run, ...], ...] = (
     (Run("text", "text"),),
     (Run("reasoning", "reasoning"),),
@@ -36,6 +60,8 @@ RUNS: tuple[tuple[Run, ...], ...] = (
     (Run("parallel_tools", "parallel_tools", "Use your tools.", request=_YOLO),),
     (Run("two_tools", "two_tools", "Use your tools.", request=_YOLO),),
     (Run("tool_denied", "asked", "Use your tools.", request={"permission_mode": "default"}),),
+    (Run("question", "question", "Ask me.", request=_YOLO, answer=_ANSWERS),),
+    (Run("question_denied", "question", "Ask me."),),
     (Run("memory", "memory", "My name is Ada."), Run("memory_resume", "memory", "What did I say?", "again")),
     (Run("slash_escaped", "memory", "/help me"),),
     (Run("slash_expanded", "memory", "/status", request={"expand": True}),),

@@ -58,8 +58,9 @@ def record(agent: Agent, agents: Path, runs: tuple[Run, ...], target: Path) -> l
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(root / "home"), "LANG": "C.UTF-8", **variables}
             kill = (run.kill_after, signal.SIGKILL) if run.kill_after else None
             talk = converse(
-                AcpAdapter(), request, env, answer=run.answer, cancel_after=run.cancel_after, signal_after=kill
-            )
+                AcpAdapter(), request, env, answer=run.answer, answers=run.answers, cancel_after=run.cancel_after,
+                signal_after=kill,
+            )  # fmt: skip
             session = next(
                 (e.native_session_id for d in talk.decoded for e in d.events if e.type == "session_init"), None
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from clisup.cli.views.form import answer_of, form_of
 from tests.e2e.acp.qwen import QwenAcpLab
 from tests.e2e.lab import marked, poll, text_of
 from tests.e2e.qwen.lab import qwen_command
@@ -68,6 +69,26 @@ def test_a_tool_that_needs_a_permission_runs_where_a_rule_allows_it(lab: Start) 
     turn = here.turn("Use your tools.", permission_mode="default", approvals={"rules": rules})
     assert (turn["outcome"], turn["denied"]) == ("completed", [])
     assert (here.cwd / "made.txt").exists()
+
+
+def test_questions_are_answered_as_a_form_and_the_answers_reach_the_model(lab: Start) -> None:
+    here = lab("question")
+    session = here.open(**YOLO)
+    here.prompt(session, "Ask me.")
+    approval = here.wait_for(session, "approval_requested", tool_name="ask_user_question")
+    with here.client() as client:
+        answer = answer_of(form_of(approval), ("2", "1,2"))
+        client.call("approval/respond", session_id=session, approval_id=approval["approval_id"], **answer)
+    end = here.wait_for(session, "turn_completed")
+    assert (end["outcome"], end["text"], end["denied"]) == ("completed", "Thanks.", [])
+    (told,) = here.events(session, "tool_result")
+    assert told["content"].endswith("**Store**: Postgres\n**Checks**: lint, unit")
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_no_rule_answers_questions(lab: Start, decision: str) -> None:
+    turn = lab("question").turn("Ask me.", approvals={"rules": [{"tool": "*", "decision": decision}]}, **YOLO)
+    assert (turn["outcome"], turn["denied"]) == ("completed", ["ask_user_question"])
 
 
 def test_a_second_prompt_remembers_the_first(lab: Start) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from clisup.backends.codex.protocol import GREETING
 from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
-from tests.e2e.codex.provider import KEY_NAME, codex_launcher, provider
+from tests.e2e.codex.provider import KEY_NAME, codex_binary, codex_launcher, provider
 from tests.e2e.codex.scenarios import MODEL, Scenario
 from tests.e2e.lab import Lab
 
@@ -34,6 +38,25 @@ class CodexLab(Lab):
 
     def close_fakes(self) -> None:
         self.api.close()
+
+    @contextmanager
+    def foreign(self, thread: str) -> Iterator[None]:
+        """A codex that clisup did not start, with this thread open."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), KEY_NAME: FAKE_KEY}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        argv = [str(codex_binary()), "app-server", *provider(self.api.url)]
+        with subprocess.Popen(argv, env=env, cwd=self.cwd, **pipes) as process:
+            assert process.stdin is not None and process.stdout is not None
+            resume = {"id": 2, "method": "thread/resume", "params": {"threadId": thread}}
+            try:
+                process.stdin.write(GREETING.encode() + json.dumps(resume).encode() + b"\n")
+                process.stdin.flush()
+                frames = (json.loads(line) for line in process.stdout)
+                answer = next(frame for frame in frames if frame.get("id") == 2)
+                assert answer["result"]["thread"]["id"] == thread
+                yield
+            finally:
+                process.kill()
 
     def open(self, **params: Any) -> str:
         """A new session that may write in its directory."""

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import msgspec
 
-from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
+from clisup.backends.base import Adapter, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
 from clisup.backends.registry import get_adapter
 from clisup.model.events import ApprovalRequested
 from clisup.model.lines.framing import LineFramer
@@ -95,9 +95,9 @@ class Session:
 class Dialogue:
     """One process: the decoder reads its lines and answers them."""
 
-    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session, answer: ApprovalAnswer) -> None:
+    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session, run: Run) -> None:
         self.decoder = decoder
-        self.answer = answer
+        self.run = run
         self.terminal: Terminal | None = None
         self.thread: str | None = None
         self.process = subprocess.Popen(
@@ -141,7 +141,9 @@ class Dialogue:
             if event.type == "session_init":
                 self.thread = getattr(event, "native_session_id", None)
             if isinstance(event, ApprovalRequested):
-                self._say(self.decoder.answer(event.approval_id, self.answer) or "")
+                answer = self.run.answers.get(event.tool_name, self.run.answer)
+                if answer is not None:
+                    self._say(self.decoder.answer(event.approval_id, answer) or "")
         for reply in decoded.replies:
             self._say(reply)
 
@@ -183,7 +185,7 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
     spec = session.adapter.launch(request)
     for file, content in spec.files.items():
         (session.scratch / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session, run.answer)
+    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session, run)
     out, err, done = dialogue.play(run.act)
     session.thread = dialogue.thread or session.thread
     code = dialogue.process.returncode

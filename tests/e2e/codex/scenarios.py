@@ -22,6 +22,7 @@ from tests.e2e.codex.fake_api import (
     refusal,
     said,
 )
+from tests.e2e.mcp_server import FILLED, FORM, LOGIN
 from tests.e2e.scenarios import Body, Cut, Reply, Respond, Stall, in_turn
 from tests.e2e.scenarios import Scenario as Script
 
@@ -53,6 +54,9 @@ class Run:
     mode: str | None = "workspace-write"
     act: Act | None = None
     answer: ApprovalAnswer = DENY  # to every approval that codex asks for
+    answers: dict[str, ApprovalAnswer | None] = field(
+        default_factory=dict
+    )  # to an approval of this `tool_name`; None: no answer
     request: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
 
@@ -141,6 +145,37 @@ text(one.output + two.exit_code);"""
 TOOLS_SERVER = {"command": "python3", "args": [str(Path(MCP_SERVER).with_name("tool_server.py"))], "timeout": 720_000}
 WITH_TOOLS: dict[str, Any] = {"mcp_servers": {"clisup": TOOLS_SERVER}, "tools": ("add", "fail", "rendezvous")}
 SERVERS = {"good": {"command": "python3", "args": [MCP_SERVER]}, "bad": {"command": "/scratch/no-such-server"}}
+ASKING = {"good": {**SERVERS["good"], "default_tools_approval_mode": "approve"}}
+QUESTIONS = [
+    {
+        "id": "store",
+        "header": "Store",
+        "question": "Which database?",
+        "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres", "description": "a server"}],
+    },
+    {
+        "id": "port",
+        "header": "Port",
+        "question": "Which port?",
+        "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}],
+    },
+]
+MAY_ASK = ("-c", "features.default_mode_request_user_input=true")
+_ANSWERED = ApprovalAnswer("allow", updated_input={"answers": {"Which database?": "Postgres", "Which port?": "8080"}})
+_ACCEPTED = ApprovalAnswer("allow", updated_input={"content": FILLED})
+
+
+def choose(**arguments: Any) -> Respond:
+    """The model calls the tool that asks its user."""
+    return then_done(lambda body, n: said(n, call("choose", namespace="mcp__good", **arguments)))
+
+
+def asking(answer: ApprovalAnswer | None, **more: Any) -> Run:
+    return Run(request={"mcp_servers": ASKING}, answers={"mcp__good__elicitation": answer}, **more)
+
+
+_ASKS, _ASKS_BY_FORM, _ASKS_BY_URL = choose(), choose(ask=FORM), choose(ask=LOGIN)
+_QUESTIONS = then_done(lambda body, n: said(n, call("request_user_input", questions=QUESTIONS)))
 SLOW = "for i in $(seq 60); do sleep 1; done; echo finished"
 _NOT_RUN = (
     call("view_image", path="missing.png"),
@@ -247,6 +282,18 @@ _SCENARIOS = (
         (Run(request={"mcp_servers": {"good": SERVERS["good"]}}),),
         SERVER,
     ),
+    Scenario("elicitation_form", _ASKS_BY_FORM, (asking(_ACCEPTED),), SERVER),
+    Scenario("elicitation_declined", _ASKS, (asking(DENY),), SERVER),
+    Scenario("elicitation_url", _ASKS_BY_URL, (asking(ApprovalAnswer("allow")),), SERVER),
+    Scenario(
+        "elicitation_interrupt", _ASKS, (asking(None, act=Act("interrupt", '"message":"Which colour?"')),), SERVER
+    ),
+    Scenario("elicitation_full_access", _ASKS, (asking(DENY, mode="danger-full-access"),), SERVER),
+    Scenario("user_input", _QUESTIONS, (Run(args=MAY_ASK, answers={"request_user_input": _ANSWERED}),), SERVER),
+    Scenario("user_input_declined", _QUESTIONS, (Run(args=MAY_ASK),), SERVER),
+    Scenario("user_input_interrupt", _QUESTIONS,
+        (Run(args=MAY_ASK, answers={"request_user_input": None}, act=Act("interrupt", "item/tool/requestUserInput")),), SERVER),
+    Scenario("user_input_off", _QUESTIONS, kinds=SERVER),
     Scenario(
         "tools",
         then_done(

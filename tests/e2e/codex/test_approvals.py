@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from clisup.cli.views.form import answer_of, form_of
 from tests.e2e.codex.lab import CodexLab
-from tests.e2e.codex.scenarios import SERVER, SERVERS, Scenario, add_patch, run, then_done
+from tests.e2e.codex.scenarios import ASKING, MAY_ASK, SERVER, SERVERS, Scenario, add_patch, run, then_done
 from tests.e2e.lab import poll
+from tests.e2e.mcp_server import FILLED
 
 pytestmark = pytest.mark.e2e
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "I want it"}
@@ -115,3 +118,65 @@ def test_without_a_sandbox_nobody_is_asked(lab: Lab) -> None:
     assert turn["outcome"] == "completed" and not here.events(turn["session_id"], "approval_requested")
     (denied,) = here.events(turn["session_id"], "permission_denied")
     assert re.search("approval policy is Never", denied["reason"])
+
+
+# Forms
+
+
+def filled(here: CodexLab, session: str, *typed: str) -> dict[str, Any]:
+    """Answer the open approval as a person types, and return the result of its tool."""
+    approval = asked(here, session)
+    with here.client() as client:
+        params = answer_of(form_of(approval), typed)
+        client.call("approval/respond", session_id=session, approval_id=approval["approval_id"], **params)
+    assert here.wait_for(session, "turn_completed")["outcome"] == "completed"
+    (result,) = here.events(session, "tool_result")
+    return dict(json.loads(result["content"]))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "typed", "result"),
+    [
+        # codex sorts the fields by their names
+        ("elicitation_form", ("", "blue", "yes", "", "1,3"), {"action": "accept", "content": FILLED}),
+        ("elicitation_url", ("yes",), {"action": "accept", "content": {}}),
+        ("elicitation_url", ("no",), {"action": "decline"}),
+    ],
+)
+def test_the_form_of_an_mcp_server_reaches_it_filled(
+    lab: Lab, scenario: str, typed: tuple[str, ...], result: dict[str, Any]
+) -> None:
+    here = lab(scenario)
+    session = here.open(mcp_config={"mcpServers": ASKING})
+    here.prompt(session)
+    assert asked(here, session)["tool_name"] == "mcp__good__elicitation"
+    assert filled(here, session, *typed) == result
+    assert len(resolved(here, session)) == 1
+
+
+def test_a_form_that_is_open_while_the_daemon_is_killed_is_filled_afterwards(lab: Lab) -> None:
+    here = lab("elicitation_form")
+    session = here.open(mcp_config={"mcpServers": ASKING})
+    here.prompt(session)
+    asked(here, session)
+    here.kill()
+    here.start()
+    result = filled(here, session, "", "blue", "yes", "", "1,3")
+    assert result == {"action": "accept", "content": FILLED}
+    assert resolved(here, session) == [("allow", "client")]
+
+
+def test_in_full_access_codex_declines_the_form_of_an_mcp_server_by_itself(lab: Lab) -> None:
+    here = lab("elicitation_full_access")
+    session = here.open(mcp_config={"mcpServers": ASKING}, permission_mode="danger-full-access")
+    assert here.turn(session=session)["outcome"] == "completed"
+    (result,) = here.events(session, "tool_result")
+    assert json.loads(result["content"]) == {"action": "decline"} and not resolved(here, session)
+
+
+def test_the_questions_of_codex_are_answered_where_the_user_lets_it_ask(lab: Lab) -> None:
+    here = lab("user_input", args=MAY_ASK)
+    session = here.open()
+    here.prompt(session)
+    result = filled(here, session, "2", "=8080")
+    assert result == {"answers": {"store": {"answers": ["Postgres"]}, "port": {"answers": ["8080"]}}}

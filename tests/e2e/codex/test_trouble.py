@@ -94,6 +94,17 @@ def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable
     assert here.turn(session=session)["outcome"] == "completed"
 
 
+def test_a_turn_is_refused_while_another_codex_has_the_thread_open(lab: Callable[..., CodexLab], kind: str) -> None:
+    here = lab("text", kind=kind)
+    session = here.turn()["session_id"]
+    with here.foreign(str(here.events(session, "session_init")[0]["native_session_id"])):
+        error = here.turn("Second prompt.", session=session)["error"]
+    assert (error["kind"], error["retryable"]) == ("session_busy", True) and "already has an active writer" in error[
+        "message"
+    ]
+    assert here.turn("Third prompt.", session=session)["outcome"] == "completed"
+
+
 @pytest.mark.fault(15)
 @pytest.mark.fault(73)
 def test_a_stalled_stream_is_ended_by_the_watchdog(lab: Callable[..., CodexLab], kind: str) -> None:

@@ -110,6 +110,7 @@ class SessionHandlers:
             "timers": session.timers(),
             "watch": session.watch(),
             "last_events": _last_events(session),
+            "turn_cost_usd": session.budgets.turn_cost(),
         }
         return json.dumps({**summary_of(session), **detail}).encode()
 

@@ -1,0 +1,176 @@
+"""Requests of an ACP agent to its client. Permissions and elicitations become approvals, all others are refused at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from clisup.backends.acp.dialect import AcpDialect
+from clisup.backends.acp.updates import Updates
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
+from clisup.backends.base import Decoded
+from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, too_deep
+from clisup.backends.lines import unparsed
+from clisup.errors import UsageError
+from clisup.model.events import BackendStatus, EventBase
+from clisup.model.lines.framing import Line
+
+__all__ = ["AgentRequests"]
+
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_CANCELLED = -32800
+_LARGEST_ID = 2**63
+
+RequestId = int | str | None
+
+
+class AgentRequests:
+    """Requests of the agent in one turn."""
+
+    def __init__(self, dialect: AcpDialect, updates: Updates, run: int) -> None:
+        self._dialect = dialect
+        self._updates = updates
+        self._questions = Questions(run)
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """Return the answer to an open request in the agent's protocol."""
+        return self._questions.answer(approval_id, answer)
+
+    def close(self) -> list[EventBase]:
+        """Close all open requests: the agent waits for none of them."""
+        return self._questions.close()
+
+    def take(self, frame: Frame, method: str, line: Line) -> Decoded:
+        """Return the approval of a request, or the refusal. Raises MalformedError for an id without a valid answer."""
+        number = frame["id"]
+        if isinstance(number, bool) or not isinstance(number, int | str | None):
+            raise MalformedError("an id that is none")
+        if isinstance(number, int) and abs(number) > _LARGEST_ID:
+            raise MalformedError("an id that JSON readers cannot keep")
+        ask = {"session/request_permission": self._permission, "elicitation/create": self._elicitation}.get(method)
+        if ask is None:
+            event = BackendStatus(status="request_refused", detail=method[:200])
+            return Decoded(
+                (event,), replies=(_error(number, _METHOD_NOT_FOUND, f'"Method not found": {method[:200]}'),)
+            )
+        events = None if too_deep(line.data, frame) else ask(number, get_dict(frame, "params"))
+        if events is None:
+            refusal = _error(number, _INVALID_PARAMS, f"cannot read this {method}")
+            return replace(unparsed(line, "malformed"), replies=(refusal,))
+        return Decoded(events)
+
+    def _permission(self, number: RequestId, params: Frame) -> list[EventBase] | None:
+        call = get_dict(params, "toolCall")
+        if not get_str(call, "toolCallId"):
+            return None
+        told, use, title = self._updates.asked(call)
+        options = _options_of(params)
+        questions = self._dialect.questions(call)
+
+        def word(answer: ApprovalAnswer) -> str:
+            if questions is None:
+                refuse_other_input(answer, "the Agent Client Protocol has no way to")
+            answers = {} if questions is None or answer.decision != "allow" else _answers(questions, answer)
+            return _result(number, {"outcome": _outcome(options, answer), **answers})
+
+        question = self._questions.ask(
+            number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
+            reason=title,
+        )  # fmt: skip
+        return [*told, question]
+
+    def _elicitation(self, number: RequestId, params: Frame) -> list[EventBase] | None:
+        mode, url = get_str(params, "mode"), get_str(params, "url")
+        if mode not in ("form", "url") or (mode == "url" and not url):
+            return None
+        asked = elicitation_input(
+            get_str(params, "message"), schema=params.get("requestedSchema"), url=url if mode == "url" else None
+        )
+
+        def word(answer: ApprovalAnswer) -> str:
+            return _result(number, answer_to_elicitation(asked, answer))
+
+        call = get_str(params, "toolCallId") or None
+        told = self._updates.announce(call) if call else []
+        return [*told, self._questions.ask(number, word, tool_name=elicitation_tool(), input=asked, tool_use_id=call)]
+
+    def withdraw(self, params: Frame) -> Decoded:
+        """Close the request of `$/cancel_request`, and answer it, as the protocol demands.
+
+        An interrupt of the turn may have answered the request already. An agent drops the second answer.
+        """
+        number = params.get("requestId")
+        if isinstance(number, bool) or not isinstance(number, int | str):
+            raise MalformedError("an id that is none")
+        events = self._questions.withdraw(number)
+        return Decoded(events, replies=(_error(number, _CANCELLED, "cancelled"),) if events else ())
+
+
+_KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
+    ("allow", False): ("allow_once",),  # nothing permanent without a request for it
+    ("allow", True): ("allow_always", "allow_once"),
+    ("deny", False): ("reject_once", "reject_always"),
+    ("deny", True): ("reject_always", "reject_once"),
+}
+"""Kinds of options for each answer, the best first."""
+
+
+def _options_of(params: Frame) -> tuple[Frame, ...]:
+    """Return the valid answers that the agent offers."""
+    return tuple(option for option in get_dicts(params, "options") if isinstance(option.get("optionId"), str))
+
+
+def _outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
+    """Return the answer as the agent's option. Without an option to refuse, a refusal is `cancelled`.
+
+    Raises `UsageError(kind="unsupported")` if the agent offers no such answer.
+    """
+    if answer.decision == "cancelled":
+        return {"outcome": "cancelled"}
+    for kind in _KINDS[answer.decision, answer.remember]:
+        for option in options:
+            if option.get("kind") == kind:
+                return {"outcome": "selected", "optionId": option["optionId"]}
+    if answer.decision == "deny":
+        return {"outcome": "cancelled"}
+    raise UsageError(
+        "cannot allow this tool call, because the agent does not offer that",
+        kind="unsupported",
+        hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
+    )
+
+
+def _answers(questions: Sequence[str], answer: ApprovalAnswer) -> Frame:
+    """Return the answers to questions as qwen 0.24.4 takes them: by the place of the question.
+
+    Raises `UsageError` for answers of another form, and for an allow by a rule: a rule has no answers.
+    """
+    if answer.by_rule:
+        raise UsageError(
+            "cannot answer questions by a rule, because a rule has no answers for them",
+            kind="unsupported",
+            hint='ask for it: a rule with decision = "ask" before this one',
+        )
+    given = (answer.updated_input or {}).get("answers", {})
+    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+        raise UsageError(
+            "cannot answer the questions: `answers` is no object of texts",
+            hint="answer with updated_input.answers: the text of each question, and its answer",
+        )
+    return {"answers": {str(place): given[text] for place, text in enumerate(questions) if text in given}}
+
+
+def _result(number: RequestId, result: Frame) -> str:
+    return _line({"id": number, "result": result})
+
+
+def _error(number: RequestId, code: int, message: str) -> str:
+    return _line({"id": number, "error": {"code": code, "message": message}})
+
+
+def _line(body: Frame) -> str:
+    return json.dumps({"jsonrpc": "2.0", **body}) + "\n"
