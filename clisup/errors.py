@@ -23,6 +23,7 @@ __all__ = [
     "Explanation",
     "UsageError",
     "WorldError",
+    "box_away",
     "doctor_hint",
     "error_from_wire",
 ]
@@ -45,7 +46,7 @@ EXIT_CODES = {
     EXIT_OK: "success; of a turn: it completed",
     EXIT_TURN_FAILED: "a turn failed, or the command did not do what it was asked for",
     EXIT_USAGE: "wrong options, arguments or state",
-    EXIT_NOT_RUNNING: "no daemon runs",
+    EXIT_NOT_RUNNING: "no daemon runs, or the box does not answer",
     EXIT_NO_SESSION: "no session matches",
     EXIT_UNAVAILABLE: "the CLI or a service is missing, unsupported or not logged in; the disk fails",
     EXIT_UNWRITABLE: "stdout cannot be written, for example on a full disk; a turn goes on",
@@ -131,6 +132,8 @@ KINDS: dict[str, ErrorKind] = {
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
     "configuration":               ErrorKind(-32051, EXIT_CONFIGURATION, _machine("configuration")),
     "daemon_not_running":          ErrorKind(INTERNAL_CODE, EXIT_NOT_RUNNING, _machine("daemon", "socket", "systemd"), retryable=True),
+    "box_away":                    ErrorKind(INTERNAL_CODE, EXIT_NOT_RUNNING, retryable=True),
+    "box_unknown":                 ErrorKind(INTERNAL_CODE, EXIT_USAGE),
     "daemon_already_running":      ErrorKind(INTERNAL_CODE, EXIT_BUSY, _machine("daemon")),
     "unsupported_system":          ErrorKind(INTERNAL_CODE, EXIT_CONFIGURATION, _machine("kernel")),
     "spawn_failed":                ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, _backend("executable", "argv", "environment")),
@@ -236,6 +239,16 @@ class WorldError(ClisupError):
     kind = "internal"
 
 
+def box_away(box: str, reason: str, hint: str = "") -> WorldError:
+    """Return the error for a box that cannot be reached. This machine's daemon never stands in for a box."""
+    message = f"cannot reach box {box}, because {reason}"
+    return WorldError(message, kind="box_away", hint=hint, box=box, reason=reason)
+
+
+_OF_THE_CLIENT = ("daemon_not_running", "box_away", "box_unknown")
+"""Kinds that only a client may say: a daemon that sent one could make a command read local files instead."""
+
+
 def error_from_wire(error: Any) -> ClisupError:
     """Rebuild the error that the daemon sent, so that clients branch on `kind` as the daemon does.
 
@@ -248,6 +261,6 @@ def error_from_wire(error: Any) -> ClisupError:
     hint = str(data.pop("hint", ""))
     data.pop("retryable", None)
     message = str(error.get("message", "the daemon sent an error without a message"))
-    if kind not in KINDS:
+    if kind not in KINDS or kind in _OF_THE_CLIENT:
         data["kind_sent"], kind = kind, "internal"
     return ClisupError(message, kind=kind, hint=hint, **{k: v for k, v in data.items() if k not in ("message", "self")})

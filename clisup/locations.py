@@ -10,7 +10,9 @@ import os
 from collections.abc import Mapping
 
 __all__ = [
+    "HERE",
     "SOCKET_PATH_LIMIT",
+    "box_of",
     "config_file",
     "config_home",
     "default_socket",
@@ -24,6 +26,11 @@ __all__ = [
 
 SOCKET_PATH_LIMIT = 107
 """sun_path holds 108 bytes with the closing NUL (unix(7))."""
+
+HERE = "here"
+"""Name of this machine's own daemon among the boxes."""
+
+_BOX = "box:"
 
 SYSTEM_SOCKETS = "/run/clisup"
 """Directory of the sockets of clisup@.service, by the user's name."""
@@ -100,7 +107,11 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
     """Return the socket for a client: as `default_socket`, but the configuration file overrides the defaults.
 
     If no socket is there, and the system runs a daemon for this user (clisup@.service), return its socket.
+
+    `CLISUP_ON` names a box instead: the result is `box:NAME`, which every client takes as a path (docs/how-to/fleet.md).
     """
+    if (box := env.get("CLISUP_ON")) and box != HERE:
+        return _BOX + box
     if env.get("CLISUP_SOCKET"):
         return default_socket(env, uid)
     daemon = _daemon_table(env)
@@ -109,6 +120,11 @@ def socket_for_client(env: Mapping[str, str], uid: int) -> str:
     if daemon.get("state_dir") and not env.get("CLISUP_STATE_DIR"):
         env = {**env, "CLISUP_STATE_DIR": in_home(str(daemon["state_dir"]), env)}
     return _or_of_the_system(default_socket(env, uid), uid)
+
+
+def box_of(path: str) -> str:
+    """Return the name of the box for a client's path `box:NAME`, or "" for the path of a socket."""
+    return path.removeprefix(_BOX) if path.startswith(_BOX) else ""
 
 
 def is_named(path: str, env: Mapping[str, str], uid: int) -> bool:

@@ -53,9 +53,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.daemon.start",
     }
     | {"clisup.recordings"},
+    # Boxes: their list, and the way to each. The clients load it when a box is named.
+    "clisup.fleet": SHARED | {"clisup.host.files"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
-    "clisup.client": SHARED | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results"},
+    "clisup.client": SHARED
+    | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results", "clisup.fleet"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -68,6 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.cli": SHARED
     | {
         "clisup.client",
+        "clisup.fleet",
         "clisup.bridge",  # `clisup mcp-bridge` is its main
         "clisup.daemon.start",
         "clisup.daemon.ops.offline",
@@ -206,6 +210,7 @@ SPAWNING = {
 SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
+    "clisup.fleet.link": "the user's ssh is the connection to a box",
     "clisup.starting": "`clisup start` starts the daemon, which outlives the command",
     "clisup.cli.commands.manual": "man shows a page on a terminal",
     "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",

@@ -17,7 +17,10 @@ from clisup.errors import (
     error_from_wire,
 )
 
+CLIENTS = ("daemon_not_running", "box_away", "box_unknown")
 LOCAL = (
+    "box_away",
+    "box_unknown",
     "daemon_not_running",
     "daemon_already_running",
     "unsupported_system",
@@ -45,8 +48,17 @@ def test_every_kind_survives_the_wire(kind: str) -> None:
     assert sent["code"] == error.code == KINDS[kind].code
     assert sent["data"]["retryable"] is KINDS[kind].retryable
     again = error_from_wire(sent)
+    if kind in CLIENTS:
+        return
     assert (again.kind, again.message, again.hint, again.data) == (kind, "cannot do it", "try this", error.data)
     assert again.exit_code == error.exit_code
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_daemon_cannot_say_that_it_is_not_there(kind: str) -> None:
+    """A command would read the files of this machine in its place."""
+    error = error_from_wire({"code": -32603, "message": "m", "data": {"kind": kind}})
+    assert (error.kind, error.data) == ("internal", {"kind_sent": kind})
 
 
 def test_a_kind_that_is_in_no_table_cannot_be_raised() -> None:

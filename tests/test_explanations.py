@@ -18,8 +18,13 @@ CALLERS = {  # the caller made a mistake, and the machine is sound
     "parse_error", "invalid_request", "invalid_params", "request_cancelled", "rate_limited", "session_not_found", "session_busy",
     "session_closed", "turn_not_found", "session_exists", "unsupported", "limit_exceeded", "budget_exhausted",
     "approval_not_found", "approval_already_resolved", "tool_call_not_found", "worktree_refused", "shutting_down", "usage",
+    "box_unknown",
 }  # fmt: skip
-UNSEEN = {"internal", "git_failed"}  # a fault of clisup itself, which the log shows, or of a repository
+UNSEEN = {
+    "internal",
+    "git_failed",
+    "box_away",
+}  # a fault of clisup itself, which the log shows, of a repository, of another machine
 MODELS = {  # an answer of the API or the model, or a limit that was reached: no check can see the cause
     "rate_limit", "overloaded", "server", "model_not_found", "context_overflow", "max_turns", "budget", "refusal", "session_not_found",
     "idle_timeout", "turn_timeout", "cancelled", "output_limit", "session_busy",

@@ -8,6 +8,7 @@ import re
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
+from clisup.locations import box_of
 
 __all__ = ["dropped_keys_hint"]
 
@@ -28,6 +29,8 @@ def dropped_keys_hint(path: str, backend: str, reason: str) -> str:
     held = _held_by_daemon(report, reason)
     passed = {item["name"] for part in ("kept", "set") for item in report.get(part) or []}
     mine = [name for name in report.get("keys") or [] if os.environ.get(name) and name not in {*held, *passed}]
+    if box_of(path):  # a box does not start from this shell
+        mine = []
     return _of_daemon(held, backend) + _of_shell(mine, backend)
 
 

@@ -12,10 +12,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from clisup.cli.failure import usage
+from clisup.cli.on import SESSION, box_of_command
 from clisup.cli.status.columns import short_ids
 from clisup.cli.views.terminal import clip, duration
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
+from clisup.locations import box_of, socket_for_client
 
 __all__ = [
     "LIMIT_S",
@@ -27,6 +29,7 @@ __all__ = [
     "CommandGroup",
     "HelpGroup",
     "absolute",
+    "chosen_box",
     "complete_backend",
     "complete_session",
     "config_option",
@@ -36,6 +39,7 @@ __all__ = [
     "labels_of",
     "limit",
     "session_argument",
+    "session_directory",
     "turn_id",
     "utf8",
 ]
@@ -104,6 +108,8 @@ _WITH_CLOSED = ("logs", "export", "delete", "fork", "record", "status", "diff", 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the sessions whose short id begins with `incomplete`."""
+    if box_of_command(ctx):
+        return []  # ssh takes longer than a key press may wait
     return candidates(lambda: _sessions(ctx.info_name in _WITH_CLOSED), incomplete)
 
 
@@ -155,7 +161,7 @@ def json_option(help_text: str) -> Callable[[_Command], _Command]:
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
-session_argument = click.argument("session", shell_complete=complete_session)
+session_argument = click.argument("session", type=SESSION, shell_complete=complete_session)
 
 config_option = click.option(
     "--config",
@@ -268,3 +274,22 @@ def absolute(path: str, *, otherwise: str) -> str:
         raise usage(
             "cannot tell the working directory, because it is gone", hint=f"cd elsewhere, or {otherwise}"
         ) from None
+
+
+def chosen_box() -> str:
+    """Return the name of the box that clients of this process ask, or "" for this machine's daemon."""
+    return box_of(socket_for_client(os.environ, os.getuid()))
+
+
+def session_directory(given: str | None, *, otherwise: str = "-C DIRECTORY") -> str:
+    """Return the directory of a new session: by default the working directory, as on this machine.
+
+    A box has other directories: there the whole path must be given. Raises `UsageError`.
+    """
+    box = chosen_box()
+    if not box:
+        return absolute(given or ".", otherwise=otherwise)
+    if given is None or not given.startswith("/"):
+        reason = "no directory is named" if given is None else f"{given} is no whole path"
+        raise usage(f"cannot tell the directory on box {box}, because {reason}", hint="-C /DIRECTORY of the box")
+    return os.path.normpath(given)

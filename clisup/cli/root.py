@@ -9,6 +9,7 @@ import click
 
 from clisup import __version__
 from clisup.cli.failure import usage
+from clisup.cli.on import on_option, with_on
 from clisup.cli.options import CommandGroup
 
 __all__ = ["GROUPS", "SYNONYMS", "root", "run_click"]
@@ -32,7 +33,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install",
         "uninstall": "commands.install:uninstall", "config": "commands.config:config",
-        "notify": "commands.notify:notify",
+        "notify": "commands.notify:notify", "fleet": "fleet.command:fleet",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
@@ -51,6 +52,7 @@ SYNONYMS = {
     "up": "start", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
     "ps": "status", "list": "sessions", "ls": "sessions", "tail": "logs", "events": "logs", "ask": "run", "prompt": "run",
     "webhook": "notify", "kill": "interrupt", "cancel": "interrupt", "rm": "delete", "remove": "delete", "follow": "attach",
+    "box": "fleet", "boxes": "fleet", "remote": "fleet",
 }
 """Names that other programs use for a command and that look unlike its name here."""
 # fmt: on
@@ -71,7 +73,7 @@ class Commands(CommandGroup):
         module, _, name = _FILES[cmd_name].partition(":")
         found = getattr(importlib.import_module(f"clisup.cli.{module}"), name)
         assert isinstance(found, click.Command)
-        return found
+        return with_on(found, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -103,6 +105,9 @@ def root() -> None:
       clisup run -b claude "Say hello."
       clisup status
     """
+
+
+root.params.append(on_option())
 
 
 def run_click(args: list[str]) -> int:

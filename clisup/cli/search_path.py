@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
+from clisup.cli.options import chosen_box
 from clisup.client.raw import JsonObject
 
 __all__ = ["advise_findings", "notes_on_backends", "shell_advice"]
@@ -13,9 +14,11 @@ __all__ = ["advise_findings", "notes_on_backends", "shell_advice"]
 def shell_advice(name: str, command: str, *, searched: str | None) -> str:
     """Return what to do about a command that the shell finds and the daemon does not; "" if the shell lacks it, too.
 
+    The shell of a box is not asked.
+
     `name` is the backend's name, `searched` the daemon's PATH.
     """
-    found = shutil.which(command)
+    found = None if chosen_box() else shutil.which(command)
     if found is None or (searched is not None and shutil.which(command, path=searched) is not None):
         return ""
     return (

@@ -38,6 +38,7 @@ from clisup.errors import (
     WorldError,
     doctor_hint,
 )
+from clisup.locations import box_of
 
 __all__ = ["PromptedTurn", "exit_code_of_turn", "json_line", "print_line"]
 
@@ -124,7 +125,7 @@ class PromptedTurn:
 
     def _daemon_gone(self, error: ClisupError) -> ClisupError:
         """Return the error with the commands that show the rest: the turn goes on without the daemon."""
-        rest = f"the turn goes on; clisup attach {self.session_id} shows the rest once a daemon runs again"
+        rest = f"the turn goes on; clisup attach {self._named} shows the rest once a daemon runs again"
         hint = f"{error.hint}; {rest}" if error.hint else rest
         return WorldError(error.message, kind="daemon_not_running", hint=hint)
 
@@ -201,6 +202,12 @@ class PromptedTurn:
                         code=exit_code_of_turn(end), hint=hint,
                         doctor=doctor_hint(known.explanation, self.backend))  # fmt: skip
 
+    @property
+    def _named(self) -> str:
+        """The session as a later command has to name it."""
+        box = box_of(self.path)
+        return f"{box}/{self.session_id}" if box else self.session_id
+
     def _summary(self, end: Event) -> str:
         """Return the time, tokens and cost of the turn, and how to continue."""
         estimated = " (estimated)" if end.get("cost_source") == "estimated" else ""
@@ -211,7 +218,7 @@ class PromptedTurn:
             cost(end["cost_usd"]) + estimated if end.get("cost_usd") is not None else "",
         ]
         known = ", ".join(part for part in parts if part)
-        again = f"continue with: clisup run --session {self.session_id}" if self.kept else ""
+        again = f"continue with: clisup run --session {self._named}" if self.kept else ""
         return f"{known} ({again})" if known and again else known or again
 
     def _print_value(self, end: Event) -> None:
@@ -221,7 +228,7 @@ class PromptedTurn:
                 f"cannot give an answer by the schema, because the model answered in words: {clip(end['text'], 300)}",
                 code=EXIT_TURN_FAILED,
                 hint=self._usable(
-                    f"describe the value in the prompt, and continue with: clisup run --session {self.session_id}"
+                    f"describe the value in the prompt, and continue with: clisup run --session {self._named}"
                 ),
             )
         self.screen.write(json.dumps(end["structured"], ensure_ascii=False, separators=(",", ":")) + "\n")
@@ -232,7 +239,7 @@ class PromptedTurn:
         return TurnEnded(
             f"cannot tell whether the CLI received the prompt ({reason}); {evidence_words(end.get('evidence'))}",
             code=_EXIT_CODES.get(end["outcome"], EXIT_TURN_FAILED),
-            hint=self._usable(f"see the events: clisup logs {self.session_id}")
+            hint=self._usable(f"see the events: clisup logs {self._named}")
             + "; send the prompt again only if a second run does no harm",
         )
 

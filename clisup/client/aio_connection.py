@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import trio
 
-from clisup.client.failures import ConnectionLost, cannot_connect, lost
+from clisup.client.failures import ConnectionLost, cannot_connect, lost, too_slow
 from clisup.client.raw import (
     CONNECT_TIMEOUT_S,
     SEND_TIMEOUT_S,
     Frame,
     LineBuffer,
+    answer_limit,
     check_path,
     check_server,
     check_size,
@@ -22,6 +23,11 @@ from clisup.client.raw import (
     initialize_params,
     result_of,
 )
+from clisup.errors import ClisupError
+from clisup.locations import box_of
+
+if TYPE_CHECKING:
+    from clisup.fleet.link import SshLink
 
 __all__ = ["AsyncConnection"]
 
@@ -31,8 +37,9 @@ _CHUNK = 64 * 1024
 class AsyncConnection:
     """One connection. A cancelled receive loses nothing. `server` is the daemon's answer to `initialize`."""
 
-    def __init__(self, path: str, stream: trio.SocketStream) -> None:
+    def __init__(self, path: str, stream: trio.SocketStream, link: SshLink | None = None) -> None:
         self.path = path
+        self._link = link
         self.server: Frame = {}
         self._stream = stream
         self._lines = LineBuffer(path)
@@ -45,25 +52,39 @@ class AsyncConnection:
         """Connect and introduce this client as `name`. The id of that request is 1."""
         connection = await cls.dial(path)
         try:
-            connection.server = await connection.call("initialize", **initialize_params(name))
+            with trio.fail_after(answer_limit(path)):
+                connection.server = await connection.call("initialize", **initialize_params(name))
+        except trio.TooSlowError:
+            raise connection._failed(too_slow(path, "initialize", answer_limit(path))) from None
+        except ClisupError as error:
+            raise connection._failed(error) from None
         except BaseException:
             connection.close()
+            if connection._link is not None:
+                connection._link.end()
             raise
         return connection
 
     @classmethod
     async def dial(cls, path: str) -> Self:
         """Connect, and check who serves. Nothing is sent."""
-        check_path(path)
+        box, target = box_of(path), path
+        if box:
+            from clisup.fleet.link import way_to
+
+            target, link = way_to(box)
+            if link is not None:
+                return cls(path, trio.SocketStream(trio.socket.from_stdlib_socket(link.socket)), link)
+        check_path(target)
         try:
             with trio.fail_after(CONNECT_TIMEOUT_S):
-                stream = await trio.open_unix_socket(path)
+                stream = await trio.open_unix_socket(target)
         except OSError as error:
-            raise cannot_connect(path, error) from None
+            raise cannot_connect(target, error, box) from None
         except trio.TooSlowError:
-            raise cannot_connect(path, TimeoutError()) from None
+            raise cannot_connect(target, TimeoutError(), box) from None
         try:
-            check_server(path, stream.socket)
+            check_server(target, stream.socket)
         except BaseException:
             stream.socket.close()
             raise
@@ -92,7 +113,7 @@ class AsyncConnection:
                 try:
                     return await self._stream.send_all(line)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    raise lost(self.path) from None
+                    raise self._lost() from None
         self.close()
         raise lost(self.path, "it does not take what is sent")
 
@@ -114,19 +135,31 @@ class AsyncConnection:
     def close(self) -> None:
         """Close the connection. Running turns go on."""
         self._stream.socket.close()
+        if self._link is not None:
+            self._link.close()
 
     def drop(self) -> None:
         """Close a connection without readers, from any thread, and after the end of trio."""
         if (fd := self._stream.socket.detach()) >= 0:
             os.close(fd)
+        if self._link is not None:
+            self._link.close()
+
+    def _failed(self, error: ClisupError) -> ClisupError:
+        self._stream.socket.close()
+        return error if self._link is None else self._link.failed(error)
+
+    def _lost(self) -> ConnectionLost:
+        reason = "it closed the connection"
+        return lost(self.path, reason if self._link is None else self._link.reason(reason))
 
     async def _receive(self) -> Frame:
         while not self._lines:
             try:
                 data = bytes(await self._stream.receive_some(_CHUNK))
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                raise lost(self.path) from None
+                raise self._lost() from None
             if not data:
-                raise lost(self.path)
+                raise self._lost()
             self._lines.feed(data)
         return self._lines.pop_frame()

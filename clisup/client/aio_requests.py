@@ -41,7 +41,7 @@ async def again_until(action: Callable[[], Awaitable[_T]], first: ClisupError) -
                 last = error
             if time.monotonic() > until:
                 break
-            await trio.sleep(reconnect.RETRY_PAUSE_S)
+            await trio.sleep(reconnect.pause_after(last))
     raise gone(last, first)
 
 

@@ -7,10 +7,11 @@ import os
 import stat
 from typing import NoReturn
 
-from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.locations import SOCKET_PATH_LIMIT
+from clisup.errors import ClisupError, UsageError, WorldError, box_away
+from clisup.locations import SOCKET_PATH_LIMIT, box_of
 
 __all__ = [
+    "AWAY",
     "OCCUPIED",
     "ConnectionLost",
     "Unreachable",
@@ -30,6 +31,10 @@ OCCUPIED = "it is starting, stuck, or listens at another socket (CLISUP_SOCKET=.
 """Explanation for a daemon that holds the state directory and does not answer."""
 
 
+AWAY = ("daemon_not_running", "box_away")
+"""Kinds of errors of a daemon that is not there."""
+
+
 class ConnectionLost(WorldError):
     """The daemon went away. With a cursor or a key of a prompt, connecting again loses and repeats nothing."""
 
@@ -44,6 +49,14 @@ class Unreachable(WorldError):
 
 def lost(path: str, reason: str = "it closed the connection") -> ConnectionLost:
     """Return the error for a connection that ended before an answer or an event."""
+    if box := box_of(path):
+        return ConnectionLost(
+            f"cannot hear box {box}, because {reason}",
+            kind="box_away",
+            hint=f"see whether it answers: clisup fleet test {box}",
+            box=box,
+            reason=reason,
+        )
     return ConnectionLost(
         f"cannot hear the daemon at {path}, because {reason}", hint="see whether it runs: clisup status"
     )
@@ -70,6 +83,8 @@ def path_too_long(path: str) -> ClisupError:
 
 def too_slow(path: str, method: str, seconds: float) -> ClisupError:
     """Return the error for a daemon that accepts connections and does not answer: stopped, paused or overloaded."""
+    if method == "initialize" and (box := box_of(path)):
+        return box_away(box, f"no answer came within {seconds:g} s")
     return WorldError(
         f"cannot get an answer to {method} from the daemon at {path}, because none came within {seconds:g} s",
         kind="overloaded",
@@ -115,8 +130,11 @@ def refuse_flood(path: str, limit: int) -> NoReturn:
     )
 
 
-def cannot_connect(path: str, error: OSError) -> ClisupError:
-    """Return the error for a missing, a stale or a forbidden socket."""
+def cannot_connect(path: str, error: OSError, box: str = "") -> ClisupError:
+    """Return the error for a missing, a stale or a forbidden socket, which is that of a `box` if one is named."""
+    if box:
+        failure = cannot_connect(path, error)
+        return failure if failure.kind == "permission_denied" else box_away(box, failure.message, failure.hint)
     if error.errno in (errno.EACCES, errno.EPERM):
         return _forbidden(path)
     if error.errno in (errno.EAGAIN, errno.ETIMEDOUT) or isinstance(error, TimeoutError):

@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from time import monotonic
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from clisup import __version__
 from clisup.client.failures import (
@@ -29,9 +29,13 @@ from clisup.client.failures import (
     too_slow,
 )
 from clisup.errors import ClisupError, error_from_wire
-from clisup.locations import SOCKET_PATH_LIMIT, is_named, socket_for_client
+from clisup.locations import SOCKET_PATH_LIMIT, box_of, is_named, socket_for_client
+
+if TYPE_CHECKING:
+    from clisup.fleet.link import SshLink
 
 __all__ = [
+    "BOX_ANSWER_S",
     "Frame",
     "JsonObject",
     "LineBuffer",
@@ -44,6 +48,9 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 30.0, 60.0
+BOX_ANSWER_S = 10.0
+"""Seconds in which a box has to introduce itself: ssh connects, and the command there starts."""
+
 QUIET_S = 30.0
 """Seconds of silence after which a client asks whether the daemon lives."""
 
@@ -106,6 +113,11 @@ def encode_request(id_: int, method: str, params: Mapping[str, Any]) -> bytes:
 def initialize_params(name: str) -> Frame:
     """Return the params with which the client `name` introduces itself."""
     return {"protocol_version": _PROTOCOL_VERSION, "client": {"name": name, "version": __version__}}
+
+
+def answer_limit(path: str) -> float:
+    """Return the seconds in which the daemon has to introduce itself."""
+    return BOX_ANSWER_S if box_of(path) else ANSWER_TIMEOUT_S
 
 
 def check_path(path: str) -> None:
@@ -211,6 +223,7 @@ class RawClient:
         self.lost = False
         self.server: Frame = {}
         self._socket: socket.socket | None = None
+        self._link: SshLink | None = None
         self._lines = LineBuffer(path)
         self._notifications: deque[Frame] = deque()
         self._last_id = 0
@@ -292,8 +305,16 @@ class RawClient:
         self.dial()
         try:
             self.send(encode_request(1, "initialize", initialize_params(self._name)))
-            self.server = self._answer(1, "initialize")
+            self.server = self._answer(1, "initialize", answer_limit(self.path))
+            if not isinstance(self.server, dict):
+                raise not_json(self.path)
+        except ClisupError as error:
+            failure = error if self._link is None else self._link.failed(error)
+            self._hang_up()
+            raise failure from None
         except BaseException:
+            if self._link is not None:
+                self._link.end()
             self._hang_up()
             raise
         self._last_id, self.lost = 1, False
@@ -302,22 +323,40 @@ class RawClient:
         """Connect, and check who serves. Nothing is sent."""
         self._hang_up()
         self._lines, self.server = LineBuffer(self.path), {}
-        check_path(self.path)
+        box, target = box_of(self.path), self.path
+        if box:
+            from clisup.fleet.link import way_to
+
+            target, self._link = way_to(box)
+            if self._link is not None:
+                self._socket = self._link.socket
+                return
+        check_path(target)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(CONNECT_TIMEOUT_S)
-            self._socket.connect(self.path)
-            check_server(self.path, self._socket)
+            self._socket.connect(target)
+            check_server(target, self._socket)
         except OSError as error:
             self._hang_up()
-            raise cannot_connect(self.path, error) from None
+            raise cannot_connect(target, error, box) from None
         except BaseException:
             self._hang_up()
             raise
 
+    def take_socket(self) -> socket.socket:
+        """Return the dialled socket, which blocks without limit. This client does not use it any longer."""
+        assert self._socket is not None
+        sock, self._socket = self._socket, None
+        sock.settimeout(None)
+        return sock
+
     def _hang_up(self) -> None:
         if self._socket is not None:
             self._socket.close()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def send(self, line: bytes) -> None:
         """Send the whole line. Raise the daemon's last words if the daemon has ended the connection."""
@@ -375,14 +414,14 @@ class RawClient:
 
     def _lost(self, reason: str) -> ClisupError:
         self.lost = True
-        return lost(self.path, reason)
+        return lost(self.path, reason if self._link is None else self._link.reason(reason))
 
     # -- frames
 
-    def _answer(self, id_: int, method: str) -> Any:
-        until = monotonic() + ANSWER_TIMEOUT_S
+    def _answer(self, id_: int, method: str, seconds: float = ANSWER_TIMEOUT_S) -> Any:
+        until = monotonic() + seconds
         while True:
-            frame = self._frame() if method in _LONG else self._frame_until(until, method)
+            frame = self._frame() if method in _LONG else self._frame_until(until, method, seconds)
             if "method" in frame:
                 self._keep(frame)
             elif frame.get("id") == id_ or says_goodbye(frame):
@@ -403,11 +442,11 @@ class RawClient:
             if says_goodbye(frame):
                 result_of(frame)
 
-    def _frame_until(self, until: float, method: str) -> Frame:
+    def _frame_until(self, until: float, method: str, seconds: float = ANSWER_TIMEOUT_S) -> Frame:
         try:
             return self._receive(max(until - monotonic(), 0.001))
         except TimeoutError:
-            raise too_slow(self.path, method, ANSWER_TIMEOUT_S) from None
+            raise too_slow(self.path, method, seconds) from None
 
     def _frame(self) -> Frame:
         """Return the next frame. Silence is no failure while the daemon answers pings."""

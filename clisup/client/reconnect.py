@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.client.failures import ConnectionLost
+from clisup.client.failures import AWAY, ConnectionLost
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError, WorldError
 
@@ -24,6 +24,7 @@ __all__ = [
     "gone",
     "may_come_back",
     "new_key",
+    "pause_after",
     "stays_away",
 ]
 
@@ -31,6 +32,7 @@ RECONNECT_S = 30.0
 """Seconds for which clients wait for the daemon. A restart takes less, with 500 running sessions too."""
 
 RETRY_PAUSE_S = 0.1
+BOX_PAUSE_S = 1.0
 HANG_UPS = 5
 """Number of times that one request is sent to a daemon that ends the connection each time."""
 
@@ -40,18 +42,29 @@ ALL = "*"
 
 def may_come_back(error: ClisupError) -> bool:
     """Tell whether a daemon that is restarting fails like this."""
-    return error.kind in ("daemon_not_running", "shutting_down", "overloaded")
+    return error.kind in (*AWAY, "shutting_down", "overloaded")
 
 
 def stays_away(error: ClisupError) -> bool:
     """Tell whether the daemon was never there, or did not come back within `RECONNECT_S`."""
-    return error.kind == "daemon_not_running" and not isinstance(error, ConnectionLost)
+    return error.kind in AWAY and not isinstance(error, ConnectionLost)
 
 
 def gone(last: ClisupError, first: ClisupError) -> ClisupError:
     """Return the error for a daemon that was lost with `first` and did not come back."""
     message = f"{first.message}, and it did not come back within {RECONNECT_S:g} s"
-    return WorldError(message, kind="daemon_not_running", hint=last.hint)
+    kind = last.kind if last.kind in AWAY else "daemon_not_running"
+    return WorldError(message, kind=kind, hint=last.hint, **given_box(last))
+
+
+def given_box(error: ClisupError) -> JsonObject:
+    """Return the name of the box in an error, as fields of another error."""
+    return {"box": error.data["box"]} if "box" in error.data else {}
+
+
+def pause_after(error: ClisupError) -> float:
+    """Return the seconds before the next attempt. Each attempt at a box is an ssh of its own."""
+    return BOX_PAUSE_S if error.kind == "box_away" else RETRY_PAUSE_S
 
 
 def new_key() -> str:

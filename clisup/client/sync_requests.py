@@ -39,7 +39,7 @@ def again_until(action: Callable[[], _T], first: ClisupError) -> _T:
                 last = error
             if time.monotonic() > until:
                 break
-            time.sleep(reconnect.RETRY_PAUSE_S)
+            time.sleep(reconnect.pause_after(last))
     raise gone(last, first)
 
 

@@ -147,7 +147,7 @@ class Uncertain(LLMError):
 class DaemonUnavailable(LLMError):
     """No daemon answers."""
 
-    kinds = ("daemon_not_running", "shutting_down")
+    kinds = ("daemon_not_running", "box_away", "shutting_down")
 
 
 class Failed(LLMError):

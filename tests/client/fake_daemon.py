@@ -137,7 +137,12 @@ class FakeDaemon:
 
     def _initialize(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
         peer.name = params.get("client", {}).get("name")
-        return {"protocol_version": 1, "server": {"pid": 123, "instance_id": "one"}, "limits": {}, "backends": ["demo"]}
+        return {
+            "protocol_version": 1,
+            "server": {"pid": 123, "instance_id": "one", "version": "0.1.0"},
+            "limits": {},
+            "backends": ["demo"],
+        }
 
     def _list(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
         return {"sessions": [] if params.get("state") == "closed" else [self.summary()], "next_cursor": None}

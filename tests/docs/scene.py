@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 ENDLESS_S = 3
 """How long a command that follows is left running; it must not fail within it."""
 UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-SHORT_ID = re.compile(r"(?<![\w./:-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{4}(?![\w:.-])")
+SHORT_ID = re.compile(r"(?:(?<=build/)|(?<![\w./:-]))(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{4}(?![\w:.-])")
 APPROVAL_ID = re.compile(r"\b([0-9a-f]{8}/)?\d+:\d+\b")
 ANSWERED = re.compile(r"(?<=approvals answer )\S+")
 NUMBERED = re.compile(r"(?<=approvals allow )\d+(?=\s|$)|(?<=approvals deny )\d+(?=\s|$)")
@@ -225,6 +225,12 @@ class Scene:
     def forward(self, local: Path) -> None:
         """What `ssh -L local:socket` would make."""
         self._relays.append(Relay(str(local), self.socket))
+
+    def add_ssh(self) -> None:
+        """An ssh whose other end is this machine."""
+        program = self.root / "bin" / "ssh"
+        program.write_text('#!/bin/sh\nfor word; do command=$word; done\nexec env -u CLISUP_ON sh -c "exec $command"\n')
+        program.chmod(0o755)
 
     # -- the end
 

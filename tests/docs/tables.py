@@ -52,6 +52,7 @@ BEFORE: dict[str, Callable[[Scene], object]] = {
     r"^ci_job\.sh ": lambda scene: scene.copy_examples(scene.root / "bin"),
     r"^clisup steer ": lambda scene: scene.await_tool(),
     r"first\.py$": lambda scene: scene.write_program("docs/start/quickstart.md", "first.py"),
+    r"^clisup fleet add build": lambda scene: scene.add_ssh(),
     r"^export CLISUP_SOCKET=": lambda scene: scene.forward(scene.home / ".clisup-build.sock"),
     r"^clisup replay claude-2\.1\.329-t4\.jsonl": lambda scene: scene.name_recording("claude-2.1.329-t4"),
 }

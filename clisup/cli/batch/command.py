@@ -14,7 +14,15 @@ import click
 from clisup.cli.batch.lines import MAX_NAME, BatchLines, LineDefaults, read_lines
 from clisup.cli.daemon_start import ensure_daemon, no_start_option
 from clisup.cli.failure import usage
-from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, labels_of, time_limit, utf8
+from clisup.cli.options import (
+    complete_backend,
+    in_utf8,
+    json_option,
+    labels_of,
+    session_directory,
+    time_limit,
+    utf8,
+)
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TURN_FAILED, ClisupError
@@ -138,7 +146,7 @@ def _report(view: Any, lines: BatchLines, *, as_json: bool) -> None:
 
 
 def _defaults(options: dict[str, Any]) -> LineDefaults:
-    directory = in_utf8(absolute(options["directory"] or ".", otherwise="-C DIRECTORY"), "use the directory")
+    directory = in_utf8(session_directory(options["directory"]), "use the directory")
     prompt = options["prompt"]
     if options["prompt_file"] is not None:
         if prompt is not None:

@@ -16,9 +16,10 @@ from clisup.cli.approval_numbers import ApprovalNumbers
 from clisup.cli.approval_prompt import no_echo
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
+from clisup.cli.on import APPROVAL, SESSION, fleet_option
 from clisup.cli.options import CommandGroup, complete_session, json_option, utf8
 from clisup.cli.views.answer import blob_reader
-from clisup.cli.views.approval_table import approval_rows, print_approvals, short_id
+from clisup.cli.views.approval_table import PendingApprovals, approval_rows, print_approvals, short_id
 from clisup.cli.views.events import Event, visible, words
 from clisup.cli.views.form import Dialog, Form, FormError, answer_of, approval_words, form_of, with_whole_input
 from clisup.cli.views.terminal import Ink, clip, plain
@@ -39,13 +40,15 @@ _SESSIONS_LOOKED_UP = 100
 @click.option(
     "--session",
     metavar="SESSION",
+    type=SESSION,
     shell_complete=complete_session,
     help="Only of this session: its id, or the first characters of it.",
 )
 @json_option("Print one JSON object a line, with the whole input.")
+@fleet_option("List those of all boxes; `approvals allow BOX/N` answers there.")
 @click.option("--watch", is_flag=True, help="Follow new approvals and answers, until Ctrl-C.")
 @click.pass_context
-def approvals(context: click.Context, session: str | None, as_json: bool, watch: bool) -> int:
+def approvals(context: click.Context, session: str | None, as_json: bool, everywhere: bool, watch: bool) -> int:
     """List pending approvals, and answer them.
 
     The first answer wins. APPROVAL is the number in the list, the ID, the first characters of it, or a session with one
@@ -57,11 +60,20 @@ def approvals(context: click.Context, session: str | None, as_json: bool, watch:
       clisup approvals allow 3
       clisup approvals answer 4 2 "Use port 8080."
       clisup approvals deny 3f2a9c1e/1:0 --message "Use git restore instead."
+      clisup approvals --fleet
       clisup approvals --watch --json | jq -c '[.type, .tool_name, .input.command]'
     """
     if context.invoked_subcommand is not None:
+        if everywhere:
+            raise usage("cannot answer on all boxes at once", hint="name the box: clisup approvals allow BOX/3")
         return 0
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if everywhere:
+        if session is not None or watch:
+            raise usage("cannot list all boxes with --session or --watch", hint="leave them out, or give --on BOX")
+        from clisup.cli.fleet.views import show_fleet_approvals
+
+        return show_fleet_approvals(_pending, as_json=as_json)
     with Client.connect(name=_NAME) as client:
         session_id = find_session(client, session) if session else None
         if watch:
@@ -80,12 +92,23 @@ def _print(client: Client, found: list[Event], as_json: bool) -> None:
         for approval in found:
             print(json.dumps(approval, ensure_ascii=False))
     elif found:
-        numbers = ApprovalNumbers(client.path).of(found)
-        ages = _ages(client, found)
-        found = [with_whole_input(approval, _fetcher(client, approval)) for approval in found]
-        print_approvals(approval_rows(found, numbers, _sessions(client, found), ages))
+        print_approvals(_rows(client, found))
     else:
         print("No pending approvals.")
+
+
+def _rows(client: Client, found: list[Event]) -> list[list[str]]:
+    numbers = ApprovalNumbers(client.path).of(found)
+    ages = _ages(client, found)
+    found = [with_whole_input(approval, _fetcher(client, approval)) for approval in found]
+    return approval_rows(found, numbers, _sessions(client, found), ages)
+
+
+def _pending(path: str) -> PendingApprovals:
+    """Return the pending approvals of the daemon behind a client's path."""
+    with Client.connect(path, name=_NAME) as client:
+        found = _list(client, None)
+        return PendingApprovals(found, _rows(client, found))
 
 
 def _ages(client: Client, found: list[Event]) -> list[float]:
@@ -137,12 +160,16 @@ def _show(client: Client, event: Event, as_json: bool, ink: Ink, numbers: Approv
 # -- answers ------------------------------------------------------------------------------------------------------------
 
 _session_option = click.option(
-    "--session", metavar="SESSION", shell_complete=complete_session, help="The session, if the ID alone is ambiguous."
+    "--session",
+    metavar="SESSION",
+    type=SESSION,
+    shell_complete=complete_session,
+    help="The session, if the ID alone is ambiguous.",
 )
 
 
 @approvals.command("allow")
-@click.argument("approval")
+@click.argument("approval", type=APPROVAL)
 @_session_option
 @click.option("--remember", is_flag=True, help="Ask the CLI to allow similar calls from now on, if it can.")
 def allow(approval: str, session: str | None, remember: bool) -> int:
@@ -168,7 +195,7 @@ def allow(approval: str, session: str | None, remember: bool) -> int:
 
 
 @approvals.command("deny")
-@click.argument("approval")
+@click.argument("approval", type=APPROVAL)
 @_session_option
 @click.option("--message", callback=utf8("send the message", "convert it first: iconv -t UTF-8"),
               help="A message to the model; only claude passes it on.")  # fmt: skip
@@ -187,7 +214,7 @@ def deny(approval: str, session: str | None, message: str | None, remember: bool
 
 
 @approvals.command("answer")
-@click.argument("approval")
+@click.argument("approval", type=APPROVAL)
 @click.argument("answers", nargs=-1, metavar="[ANSWER]...", callback=utf8("send the answer"))
 @_session_option
 def answer(approval: str, answers: tuple[str, ...], session: str | None) -> int:

@@ -17,10 +17,12 @@ from clisup.cli.failure import usage
 from clisup.cli.options import (
     HelpGroup,
     absolute,
+    chosen_box,
     complete_backend,
     complete_session,
     daemon_place_options,
     json_option,
+    session_directory,
     utf8,
 )
 from clisup.cli.search_path import advise_findings, notes_on_backends
@@ -134,6 +136,9 @@ def doctor(backend: str | None, cwd: str | None, config: str | None, drift: str 
     if drift is not None:
         if backend is not None:
             raise usage("cannot check a backend and list its drift at once", hint="clisup doctor --drift BACKEND")
+        if box := chosen_box():
+            raise usage(f"cannot look for drift on box {box}, because --drift reads files of this machine",
+                        hint="leave out --drift")  # fmt: skip
         return _show_drift(drift, config, as_json)
     found = _findings(backend, _directory(cwd), config)
     if as_json:
@@ -146,8 +151,10 @@ def doctor(backend: str | None, cwd: str | None, config: str | None, drift: str 
 
 def _directory(given: str | None) -> str | None:
     """Return the directory of a session, or None if the working directory no longer exists: other checks still run."""
+    if given is None and chosen_box():
+        return None
     try:
-        return absolute(given or ".", otherwise="-C DIRECTORY")
+        return session_directory(given)
     except UsageError as error:
         if given is not None:
             raise

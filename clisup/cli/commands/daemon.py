@@ -12,13 +12,15 @@ import click
 from clisup.cli.daemon_log import file_of_log, lines_of_file, log_line
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session
+from clisup.cli.on import SESSION
 from clisup.cli.options import HelpGroup, complete_session, config_option, json_option
 from clisup.cli.views.terminal import Ink, plain, print_table
-from clisup.client.failures import Unreachable
+from clisup.client.failures import AWAY, Unreachable
 from clisup.client.options import given
 from clisup.client.raw import JsonObject, RawClient
 from clisup.client.sync import Client
 from clisup.errors import EXIT_NOT_RUNNING, EXIT_OK, ClisupError, WorldError
+from clisup.locations import box_of
 
 __all__ = ["daemon", "metrics", "serve", "stop"]
 
@@ -108,8 +110,12 @@ def stop(mode: str, as_json: bool) -> int:
         running = _running(client)
         client.call("daemon/shutdown", mode=mode)
         print(f"stopping the daemon (pid {pid}); {_effect(mode, running)}", file=sys.stderr)
-        # If systemd holds the socket, another connection would start the next daemon.
-        _wait_until((lambda: _hung_up(client)) if activated else (lambda: _nobody_listens(path)), client, running)
+        # If systemd holds the socket, another connection would start the next daemon. To a box it would start another ssh.
+        _wait_until(
+            (lambda: _hung_up(client)) if activated or box_of(path) else (lambda: _nobody_listens(path)),
+            client,
+            running,
+        )
     stopped = {"pid": pid, "mode": mode, "running": running, "seconds": round(time.monotonic() - begun, 3)}
     stopped["activated"] = activated
     print(json.dumps(stopped) if as_json else _ACTIVATED if activated else "stopped")
@@ -159,9 +165,9 @@ def _hung_up(client: Client) -> bool:
     try:
         client.call("ping")
     except ClisupError as error:
-        if error.kind not in ("daemon_not_running", "overloaded", "shutting_down"):
+        if error.kind not in (*AWAY, "overloaded", "shutting_down"):
             raise
-        return error.kind == "daemon_not_running"
+        return error.kind in AWAY
     return False
 
 
@@ -310,7 +316,7 @@ def _successor(path: str, before: str) -> dict[str, object]:
                 if server["instance_id"] != before:
                     return server
         except ClisupError as error:
-            if error.kind not in ("daemon_not_running", "overloaded"):
+            if error.kind not in (*AWAY, "overloaded"):
                 raise
         time.sleep(_PAUSE_S)
     raise WorldError(
@@ -324,7 +330,9 @@ def _successor(path: str, before: str) -> dict[str, object]:
 @click.option(
     "-n", "--lines", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most lines to show."
 )
-@click.option("--session", metavar="SESSION", shell_complete=complete_session, help="Only lines about this session.")
+@click.option(
+    "--session", metavar="SESSION", type=SESSION, shell_complete=complete_session, help="Only lines about this session."
+)
 @json_option("Print the lines as JSON, one object each.")
 def log(lines: int, session: str | None, as_json: bool) -> int:
     """Show the last lines of the daemon's own log.

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored, stored_of_all
+from clisup.cli.on import SESSION, fleet_option
 from clisup.cli.options import complete_session, json_option, utf8
 from clisup.cli.turn import json_line, print_line
 from clisup.cli.views.events import Event, event_line
 from clisup.cli.views.terminal import Ink, plain
+from clisup.client.failures import AWAY
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower
 from clisup.errors import EXIT_OK, ClisupError
@@ -33,8 +36,9 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 
 
 @click.command("logs")
-@click.argument("session", required=False, shell_complete=complete_session)
+@click.argument("session", required=False, type=SESSION, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="All sessions; each line begins with its session's short id.")
+@fleet_option("All sessions of all boxes; each line begins with BOX/SESSION.")
 @click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C, across restarts of the daemon.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the last N stored lines.")
 @click.option("--new", is_flag=True, help="With -f: only events from now on.")
@@ -44,7 +48,14 @@ _ALARMING = ("permission_denied", "watchdog", "retry", "unparsed", "gap")
 @click.option("--raw", is_flag=True, help="Print the CLI's own lines; with --json, beside each event as `native`.")
 @click.option("--no-deltas", is_flag=True, help="Leave out the pieces of text; the whole messages stay.")
 def logs(
-    session: str | None, everything: bool, follow: bool, lines: int | None, new: bool, name: str | None, **look: bool
+    session: str | None,
+    everything: bool,
+    everywhere: bool,
+    follow: bool,
+    lines: int | None,
+    new: bool,
+    name: str | None,
+    **look: bool,
 ) -> int:
     """Show the events of SESSION, or of all sessions, one a line.
 
@@ -61,10 +72,13 @@ def logs(
       clisup logs -f --json 3f2a | jq -c 'select(.type == "tool_use")'
       clisup logs --all -f --new
       clisup logs --all -f --name audit --json >> audit.jsonl
+      clisup logs --fleet -f --new
     """
-    _check(session, everything, follow, new or name is not None, lines)
+    _check(session, everything or everywhere, follow, new or name is not None, lines)
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    printer = _Printer(prefix=everything, **look)
+    printer = _Printer(prefix=everything or everywhere, **look)
+    if everywhere:
+        return _of_all_boxes(printer, lines, look, follow=follow, new=new, name=name)
     try:
         client = Client.connect(name="clisup-logs")
     except ClisupError as error:
@@ -77,19 +91,29 @@ def logs(
     with client:
         wanted = "*" if everything else find_session(client, str(session))
         if follow and lines is None:
-            _follow(client, wanted, None if new else 0, name, printer, look)
-            return EXIT_OK
+            return _follow(client, wanted, None if new else 0, name, printer, look)
         events = stored_of_all(client, raw=look["raw"]) if everything else stored(client, wanted, raw=look["raw"])
         seqs = printer.print_last(lines, events)
         if follow:
-            _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
+            return _follow(client, wanted, (seqs or 0) if everything else seqs.get(wanted, 0), name, printer, look)
     return EXIT_OK
+
+
+def _of_all_boxes(
+    printer: _Printer, lines: int | None, look: dict[str, bool], *, follow: bool, new: bool, name: str | None
+) -> int:
+    from clisup.cli.fleet.logs import FleetLogs
+
+    if name is not None:
+        raise usage("cannot keep one place in all boxes", hint="give --on BOX with --name")
+    fleet = FleetLogs(printer, raw=look["raw"], deltas=not look["no_deltas"])
+    return fleet.follow(lines, new=new) if follow else fleet.show(lines)
 
 
 def _check(session: str | None, everything: bool, follow: bool, follows_only: bool, lines: int | None) -> None:
     reason = None
     if (session is None) != everything:
-        reason = "it names a session and --all" if everything else "it names no session: give one, or --all"
+        reason = "it names a session and all" if everything else "it names no session: give one, or --all, or --fleet"
     elif follows_only and not follow:
         reason = "--new and --name go with -f"
     elif follows_only and lines is not None:
@@ -105,7 +129,7 @@ def _follow(
     name: str | None,
     printer: _Printer,
     look: dict[str, bool],
-) -> None:
+) -> int:
     ink = Ink(sys.stderr)
     options: JsonObject = {"raw": look["raw"], "deltas": not look["no_deltas"]} | ({"name": name} if name else {})
     events = client.follow(
@@ -120,6 +144,7 @@ def _follow(
             printer.print_all(events)
         else:
             _print_and_ack(events, printer)
+    return EXIT_OK
 
 
 def _print_and_ack(events: Follower, printer: _Printer) -> None:
@@ -135,7 +160,7 @@ def _print_and_ack(events: Follower, printer: _Printer) -> None:
                 _ack(events, printed)
                 count = 0
     except (KeyboardInterrupt, BrokenPipeError, ClisupError) as error:
-        if getattr(error, "kind", "") != "daemon_not_running":  # the follower has given up after its own retries
+        if getattr(error, "kind", "") not in AWAY:  # the follower has given up after its own retries
             _ack(events, printed)
         raise
 
@@ -186,7 +211,8 @@ class _Printer:
         line = self._native(event) if self._raw and event["type"] != "gap" else self._coloured(event)
         if line is None:
             return None
-        return (self._ink("dim", f"{event['session_id'][:SHORT_ID]}  ") if self._prefix else "") + line
+        box = f"{event['box']}/" if "box" in event else ""
+        return (self._ink("dim", f"{box}{plain(event['session_id'])[:SHORT_ID]}  ") if self._prefix else "") + line
 
     def _native(self, event: Event) -> str | None:
         """Return the CLI's line once, or None for an event of the daemon."""

@@ -23,12 +23,14 @@ __all__ = ["man", "page", "pages"]
 _VERBATIM = "\b"
 _ENVIRONMENT = {
     "CLISUP_SOCKET": "The daemon's socket.",
+    "CLISUP_ON": "The box of clisup fleet whose daemon is asked.",
     "CLISUP_CONFIG": "The configuration file.",
     "CLISUP_STATE_DIR": "The daemon's state directory.",
     "NO_COLOR": "Any value that is not empty: no colours.",
 }
 _FILES = {
     "~/.config/clisup/config.toml": "The configuration of the user's daemon.",
+    "~/.config/clisup/fleet.json": "The boxes of clisup fleet.",
     "~/.local/state/clisup": "Its sessions and their journals.",
     "$XDG_RUNTIME_DIR/clisup/clisup.sock": "Its socket.",
 }

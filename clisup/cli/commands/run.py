@@ -17,22 +17,24 @@ from clisup.cli.commands.worktrees import opened_note
 from clisup.cli.daemon_start import connect, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.lookup import all_sessions, find_session
+from clisup.cli.on import SESSION
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_USD,
-    absolute,
     complete_backend,
     complete_session,
     in_utf8,
     json_option,
     labels_of,
     limit,
+    session_directory,
     time_limit,
     utf8,
 )
 from clisup.cli.turn import PromptedTurn
 from clisup.cli.views.answer import Screen
 from clisup.cli.views.terminal import plain
+from clisup.client.failures import AWAY
 from clisup.client.images import image_block
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
@@ -42,7 +44,7 @@ from clisup.errors import ClisupError, UsageError
 __all__ = ["run"]
 
 _UUID_LENGTH = 36
-_UNCERTAIN = ("daemon_not_running", "overloaded")
+_UNCERTAIN = (*AWAY, "overloaded")
 """Kinds of errors after which the daemon may have accepted the prompt."""
 
 _RECODE = "convert it, or send it on stdin (-), where each wrong byte becomes U+FFFD"
@@ -97,7 +99,7 @@ class RunOptions:
               help="The backend of a new session; see clisup backends.")  # fmt: skip
 @click.option("-C", "directory", metavar="DIRECTORY",
               help="The directory of a new session, on the daemon's machine (default: here).")  # fmt: skip
-@click.option("--session", metavar="SESSION", shell_complete=complete_session, callback=utf8("name the session"),
+@click.option("--session", metavar="SESSION", type=SESSION, shell_complete=complete_session, callback=utf8("name the session"),
               help="Continue this session: its id, or the first characters of it.")  # fmt: skip
 @click.option("-c", "--continue", "last", is_flag=True, help="Continue the last session of this directory (or of -C).")
 @click.option("--resume", metavar="NATIVE_ID", callback=utf8("name the conversation"),
@@ -370,7 +372,7 @@ def _cli_tools(named: str | None) -> str | list[str] | None:
 
 
 def _directory(given: str | None) -> str:
-    path = absolute(given or ".", otherwise="-C DIRECTORY")
+    path = session_directory(given)
     return in_utf8(path, f"use directory {path!r}", "rename it, or give another one: -C DIRECTORY")
 
 

@@ -13,6 +13,7 @@ import click
 from clisup.cli.commands.worktrees import kept_note, kept_notes
 from clisup.cli.failure import exit_code_of, usage
 from clisup.cli.lookup import all_sessions, every_session, find_session, pick
+from clisup.cli.on import SESSION, fleet_option
 from clisup.cli.options import (
     MAX_COUNT,
     MAX_SECONDS,
@@ -30,6 +31,7 @@ from clisup.cli.status.columns import GO_FIRST, busy, chosen, inked, left_out, n
 from clisup.cli.status.command import budget_words
 from clisup.cli.steered import turn_that_took
 from clisup.cli.views.terminal import Ink, cut, plain, print_table, size, width_of
+from clisup.client.failures import AWAY
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client
@@ -50,12 +52,15 @@ _APPLIED = {"now": "from now on", "next_turn": "from the next turn on"}
 
 @click.command("sessions")
 @json_option("Print one JSON object a line.")
+@fleet_option("List those of all boxes; --json prints one object with a list of boxes.")
 @click.option("--all", "everything", is_flag=True, help="Closed sessions, too.")
 @click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state (default: all but closed).")
 @click.option("--label", "labels", multiple=True, metavar="K=V", callback=utf8("look for the label"),
               help="Only sessions with this label; may be repeated.")  # fmt: skip
 @click.option("-o", "--output", "columns", metavar="FIELDS", help="Only these columns: a comma list, as of status.")
-def sessions(as_json: bool, everything: bool, state: str | None, labels: tuple[str, ...], columns: str | None) -> int:
+def sessions(
+    as_json: bool, everywhere: bool, everything: bool, state: str | None, labels: tuple[str, ...], columns: str | None
+) -> int:
     """List sessions, newest first.
 
     STATUS says `wants you` if the session waits for a person, else what its turn does, else how its last turn ended.
@@ -69,12 +74,19 @@ def sessions(as_json: bool, everything: bool, state: str | None, labels: tuple[s
       clisup sessions --all
       clisup sessions --state running --json | jq -r .session_id
       clisup sessions --label ticket=4711 -o session,status,title
+      clisup sessions --fleet --state running
     """
     if everything and state:
         raise usage("cannot list one state and all sessions", hint="leave out --all or --state")
     if as_json and columns is not None:
         raise usage("cannot give two forms at once", hint="choose one of --json and -o")
     names = chosen(columns) if columns is not None else None
+    if everywhere:
+        from clisup.cli.fleet.views import show_fleet_sessions
+
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale has no ellipsis
+        states = [None, "closed"] if everything else [state]
+        return show_fleet_sessions(states, labels_of(labels) or {}, names, _LISTED, as_json=as_json)
     found, code = _found(state, labels_of(labels) or {}, everything)
     if as_json:
         for row in found:
@@ -117,7 +129,7 @@ def _print_sessions(found: list[JsonObject], names: list[str] | None) -> None:
 
 
 @click.command("close")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", type=SESSION, shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Every open session; asks first on a terminal.")
 @click.option("--idle", "idle_s", metavar="AGE", callback=age,
               help="Every open session without a turn for AGE, such as 12h or 2d.")  # fmt: skip
@@ -187,7 +199,7 @@ def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[
             if note := kept_note(session_id, done):
                 print(note, file=sys.stderr)
         except ClisupError as error:
-            if error.kind == "daemon_not_running":
+            if error.kind in AWAY:
                 raise
             failed = exit_code_of(error)
             code = code or failed
@@ -195,7 +207,7 @@ def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[
 
 
 @click.command("delete")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", type=SESSION, shell_complete=complete_session)
 @click.option("--all-closed", is_flag=True, help="Every closed session.")
 def delete(sessions: tuple[str, ...], all_closed: bool) -> int:
     """Delete each closed SESSION permanently.

@@ -9,6 +9,7 @@ import sys
 import click
 
 from clisup.cli.daemon_start import report
+from clisup.cli.failure import usage
 from clisup.cli.options import config_option, json_option
 from clisup.cli.views.terminal import plain
 from clisup.client.raw import RawClient
@@ -56,7 +57,8 @@ def start(config: str | None, socket: str | None, state_dir: str | None, as_json
 
 @click.command("socket")
 @json_option("Print a JSON object: socket, state_dir, answers (does a daemon answer there?).")
-def socket(as_json: bool) -> int:
+@click.option("--stdio", is_flag=True, help="Connect stdin and stdout to the daemon; --on runs this on a box.")
+def socket(as_json: bool, stdio: bool) -> int:
     """Print the path of the socket at which commands and clients find the daemon.
 
     The path is $CLISUP_SOCKET, else daemon.socket of the configuration, else clisup/clisup.sock in $XDG_RUNTIME_DIR or
@@ -70,6 +72,12 @@ def socket(as_json: bool) -> int:
       clisup socket --json | jq .answers
     """
     path = socket_for_client(os.environ, os.getuid())
+    if stdio:
+        from clisup.cli.fleet.stdio import carry
+
+        if as_json:
+            raise usage("cannot give two forms at once", hint="choose one of --json and --stdio")
+        return carry(path)
     if as_json:
         state_dir = state_dir_for_client(os.environ, os.getuid())
         print(json.dumps({"socket": path, "state_dir": state_dir, "answers": _answers(path)}))

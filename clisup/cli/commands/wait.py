@@ -13,6 +13,7 @@ import click
 
 from clisup.cli.failure import TurnEnded, usage
 from clisup.cli.lookup import find_session, stored
+from clisup.cli.on import SESSION
 from clisup.cli.options import complete_session, json_option, turn_id
 from clisup.cli.status.columns import short_ids
 from clisup.cli.turn import exit_code_of_turn
@@ -30,7 +31,9 @@ _ENDS = ["turn_completed"]
 
 
 @click.command("wait")
-@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...", shell_complete=complete_session)
+@click.argument(
+    "sessions", nargs=-1, required=True, metavar="SESSION...", type=SESSION, shell_complete=complete_session
+)
 @click.option("--turn", metavar="T", callback=turn_id, help="Only this turn of one SESSION; it may have ended already.")
 @click.option("--any", "any_", is_flag=True, help="Return with the first session whose turns have ended.")
 @click.option(

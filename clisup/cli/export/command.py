@@ -21,6 +21,7 @@ from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
 from clisup.cli.options import session_argument
 from clisup.cli.views.events import Event
+from clisup.client.failures import AWAY
 from clisup.client.raw import JsonObject
 from clisup.client.sync import RepeatingClient
 from clisup.errors import EXIT_OK, ClisupError
@@ -110,7 +111,7 @@ def _fetch(client: RepeatingClient, session_id: str) -> FetchBlob:
                 if page["eof"]:
                     break
         except ClisupError as error:
-            if error.kind == "daemon_not_running":
+            if error.kind in AWAY:
                 raise
         return data, size
 

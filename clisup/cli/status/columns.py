@@ -25,6 +25,7 @@ __all__ = [
     "UNFINISHED",
     "age_of",
     "busy",
+    "checked_rows",
     "chosen",
     "directory",
     "inked",
@@ -178,6 +179,7 @@ COLUMNS: dict[str, Callable[[JsonObject], str]] = {
     "TURNS":      lambda s: count(s.get("turns")),
     "LABELS":     lambda s: ",".join(f"{k}={v}" for k, v in (s.get("labels") or {}).items()) or EMPTY,
     "ID":         lambda s: str(s["session_id"]),
+    "BOX":        lambda s: s.get("box") or EMPTY,
 }
 # fmt: on
 """Every column by its name. SESSION is a short id that is unique in the table, ID the whole id."""
@@ -201,6 +203,17 @@ _FORMS = {
     "LABELS": Column("LABELS", least=14, most=40),
     **{name: Column(name, right=True) for name in ("SINCE", "AGE", "PID", "MEM", "TOKENS", "COST", "TURNS")},
 }
+
+
+def checked_rows(rows: list[JsonObject]) -> list[JsonObject]:
+    """Return rows of another daemon. Raise `TypeError`, `KeyError` or their like for rows that no table can show."""
+    for row in rows:
+        if not isinstance(row["session_id"], str):
+            raise TypeError("an id is a text")
+        busy(row)
+        for cell in COLUMNS.values():
+            cell(row)
+    return rows
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------

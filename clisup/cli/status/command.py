@@ -12,6 +12,7 @@ import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST, find_session, pick
+from clisup.cli.on import SESSION, fleet_option
 from clisup.cli.options import complete_session, json_option
 from clisup.cli.status.columns import COLUMNS, age_of, chosen, outcome, status_of
 from clisup.cli.status.page import StatusOptions, absence, ask, is_absent, render, show_status
@@ -44,14 +45,17 @@ _BUDGET_UNITS = {"usd": "USD", "tokens": "tokens", "turns": "turns", "wall_s": "
 
 
 @click.command("status")
-@click.argument("session", required=False, shell_complete=complete_session)
+@click.argument("session", required=False, type=SESSION, shell_complete=complete_session)
 @click.option("-o", "--output", "columns", metavar="FIELDS", help="Only the table, with these columns: a comma list.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the whole ids of the sessions, one a line, for scripts.")
 @json_option("Print JSON; docs/schemas/status.json is its schema.")
 @click.option("-w", "--watch", is_flag=False, flag_value=f"{WATCH_S:g}", metavar="[SECONDS]",
               help="Repeat every SECONDS (default 2), until Ctrl-C.")  # fmt: skip
+@fleet_option("Show the daemons and sessions of all boxes.")
 @click.option("--why", is_flag=True, help="Say why SESSION's turn is still alive, and when and how it would be ended.")
-def status(session: str | None, columns: str | None, quiet: bool, as_json: bool, watch: str | None, why: bool) -> int:
+def status(
+    session: str | None, columns: str | None, quiet: bool, as_json: bool, watch: str | None, everywhere: bool, why: bool
+) -> int:
     """Show the daemon, its backends and its sessions.
 
     With SESSION, show its details. With --why, show its watchdog: the phase of the turn, each timer and its deadline,
@@ -69,6 +73,7 @@ def status(session: str | None, columns: str | None, quiet: bool, as_json: bool,
       clisup status -o session,state,mem,last
       clisup status --watch 5
       clisup status --json | jq .daemon.running
+      clisup status --fleet
     """
     session, pause = _pause(session, watch)
     if why and session is None:
@@ -81,6 +86,12 @@ def status(session: str | None, columns: str | None, quiet: bool, as_json: bool,
     options = StatusOptions(columns, json=as_json, quiet=quiet)
     if columns is not None:
         chosen(columns)  # before the request
+    if everywhere:
+        if session is not None or why or pause is not None:
+            raise usage("cannot show all boxes with SESSION, --why or --watch", hint="give BOX/SESSION, or --on BOX")
+        from clisup.cli.fleet.views import show_fleet_status
+
+        return show_fleet_status(options)
     if pause is not None:
         return watch_status(options, session, pause)
     if session is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,13 +20,16 @@ from clisup.cli.top.dialogs import AnswerForm, Ask, Confirm, Help, Whole
 from clisup.cli.top.link import EventFeed, in_thread
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
-from clisup.cli.top.texts import Span, head_lines, start_after, table, title_line
+from clisup.cli.top.texts import Span, head_lines, short_name, start_after, table, title_line
 from clisup.cli.views.answer import blob_reader
-from clisup.cli.views.events import Event, question_lines
+from clisup.cli.views.events import Event, checked_event, question_lines
 from clisup.cli.views.form import form_of, with_whole_input
 from clisup.cli.views.terminal import plain
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
+
+if TYPE_CHECKING:
+    from clisup.cli.fleet.feed import FleetFeed
 
 __all__ = ["ARMED_AFTER_S", "PAINT_S", "Top"]
 
@@ -37,7 +41,7 @@ ARMED_AFTER_S = 0.6
 
 
 class Top(App[int]):
-    """Application. `path` is the daemon's socket; the other arguments are the first state of the view."""
+    """Application. `path` is the daemon's socket, or `boxes` are the daemons; the other arguments are the first state of the view."""
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "clisup top"
@@ -60,15 +64,34 @@ class Top(App[int]):
         ),
     ]  # fmt: skip
 
-    def __init__(self, path: str, *, sort: str = FIRST_SORT, wanted: str = "", follow: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        sort: str = FIRST_SORT,
+        wanted: str = "",
+        follow: str | None = None,
+        boxes: Sequence[str] = (),
+    ) -> None:
         super().__init__(ansi_color=bool(os.environ.get("NO_COLOR")))  # no colours, and no greys instead
         self.board = Board()
         self._path, self._sort, self._wanted, self._to_follow = path, sort, wanted, follow
-        self._feed = EventFeed(path, "*", None, on_event=self._on_event, on_state=self._on_state)
+        self._feed = self._feed_of(boxes)
         self._look = asyncio.Event()
         self._pinned: tuple[str, str] | None = None
         self._pinned_at = 0.0
         self._followed: tuple[str, Worker[None]] | None = None
+
+    def _feed_of(self, boxes: Sequence[str]) -> EventFeed | FleetFeed:
+        if not boxes:
+            return EventFeed(self._path, "*", None, on_event=self._on_event, on_state=self._on_state)
+        from clisup.cli.fleet.feed import FleetFeed
+
+        return FleetFeed(boxes, on_event=self._on_event, on_state=self._on_state)
+
+    def _place(self, session_id: str) -> tuple[str, str]:
+        """Return the client's path, and the id there, of a session of the view."""
+        return (self._path, session_id) if isinstance(self._feed, EventFeed) else self._feed.place(session_id)
 
     def compose(self) -> ComposeResult:
         self.head, self.rows, self.question, self.pane = HeadPane(), SessionsPane(), ApprovalPane(), FollowPane()
@@ -161,9 +184,7 @@ class Top(App[int]):
             self._pinned, self._pinned_at = key, now
         form, count = form_of(event), len(self.board.approvals)
         several = f" (1 of {count})" if count > 1 else ""
-        title = (
-            f"{event['session_id'][:8]} wants you{several}{title_line(self.board.session(event['session_id']), ': ')}"
-        )
+        title = f"{short_name(event['session_id'])} wants you{several}{title_line(self.board.session(event['session_id']), ': ')}"
         self.question.show(form.head(), title, self.size.height // 3, is_form=form.kind != "tool")
 
     def on_sessions_pane_chosen(self) -> None:
@@ -220,9 +241,9 @@ class Top(App[int]):
         def done(mode: str | None) -> None:
             if mode is not None:
                 asked = {"session_id": session_id, "turn_id": turn_id, "mode": mode}
-                self.run_worker(self._request("session/interrupt", f"{turn_id} of {session_id[:8]}", asked))
+                self.run_worker(self._request("session/interrupt", f"{turn_id} of {short_name(session_id)}", asked))
 
-        asked_of = f"End {turn_id} of {session_id[:8]} ({plain(session['backend'])})?{title_line(session)}"
+        asked_of = f"End {turn_id} of {short_name(session_id)} ({plain(session['backend'])})?{title_line(session)}"
         self.push_screen(Confirm(asked_of), done)
 
     def action_allow(self) -> None:
@@ -268,12 +289,12 @@ class Top(App[int]):
     async def _answer_form(self, event: Event) -> None:
         """Show the form of a question or a plan. Its whole input may be in a blob."""
         session_id = event["session_id"]
-        read = blob_reader(self._path, session_id, "clisup-top")
+        read = blob_reader(*self._place(session_id), "clisup-top")
         form = form_of(await in_thread(partial(with_whole_input, event, read)))
         if form.kind == "tool":
             self.push_screen(Whole(question_lines(event)), lambda word: self._respond(event, word))
             return
-        title = f"{session_id[:8]} wants you{title_line(self.board.session(session_id), ': ')}"
+        title = f"{short_name(session_id)} wants you{title_line(self.board.session(session_id), ': ')}"
 
         def done(answer: JsonObject | None) -> None:
             if answer is not None:
@@ -283,7 +304,7 @@ class Top(App[int]):
 
     def _respond(self, event: Event, word: str | None) -> None:
         if word == "deny":
-            named = f"{plain(event['tool_name'])} of {event['session_id'][:8]} is denied."
+            named = f"{plain(event['tool_name'])} of {short_name(event['session_id'])} is denied."
             title = title_line(self.board.session(event["session_id"]))
             asked = f"{named}{title}\nMessage to the model? (only claude passes it on)"
             self.push_screen(Ask("deny", asked), lambda text: self._deny(event, text))
@@ -329,13 +350,13 @@ class Top(App[int]):
         self._stop_following()
         session = self.board.session(session_id)
         if session is None:
-            self._notify(f"session {session_id[:8]} is not open: clisup logs shows it", bad=True)
+            self._notify(f"session {short_name(session_id)} is not open: clisup logs shows it", bad=True)
             return
         self.rows.selected = session_id
-        self.pane.begin(f"{session_id[:8]} {session['backend']}")
+        self.pane.begin(f"{short_name(session_id)} {session['backend']}")
         feed = EventFeed(
-            self._path, session_id, start_after(session),
-            on_event=self.pane.take, on_state=self._on_followed, deltas=True,
+            *self._place(session_id), start_after(session),
+            on_event=self._take_followed, on_state=self._on_followed, deltas=True,
         )  # fmt: skip
         self._followed = session_id, self.run_worker(self._follow_until_gone(feed), group="follow")
 
@@ -344,6 +365,12 @@ class Top(App[int]):
             await feed.run()
         except ClisupError as error:  # the session was deleted
             self.pane.write([(error.message, "bad")])
+
+    def _take_followed(self, event: Event) -> None:
+        try:
+            self.pane.take(checked_event(event))
+        except (KeyError, TypeError, ValueError, AttributeError):  # another daemon, perhaps a later one
+            self.pane.write([("an event has another form than this clisup knows", "warn")])
 
     def _on_followed(self, connected: bool) -> None:
         if not connected:

@@ -25,6 +25,9 @@ __all__ = ["RETRY_S", "EventFeed", "in_thread"]
 RETRY_S = 0.25
 """Pause between two attempts to reach the daemon. The view goes on trying until it is left."""
 
+BOX_RETRY_S = 5.0
+"""The same for a box: each attempt is an ssh of its own."""
+
 BATCH = 200
 """Events handed over at once, so that keys are handled between two batches."""
 
@@ -97,15 +100,17 @@ class EventFeed:
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             while not self._over.done():
+                pause = RETRY_S
                 try:
                     self._follow(loop)
                 except ClisupError as error:
+                    pause = BOX_RETRY_S if error.kind == "box_away" else RETRY_S
                     if error.kind == "invalid_params":  # the daemon has other journals than before
                         self._cursor = None
                     elif not may_come_back(error):
                         self._hand_over(loop, partial(self._over.set_exception, error))
                 self._hand_over(loop, partial(self._tell, False))
-                time.sleep(RETRY_S)
+                time.sleep(pause)
         except _ViewLeft:
             pass
 

@@ -22,6 +22,7 @@ __all__ = [
     "TopTable",
     "event_spans",
     "head_lines",
+    "short_name",
     "sparkline",
     "start_after",
     "table",
@@ -33,6 +34,9 @@ Span = tuple[str, str]
 
 
 # -- the table ----------------------------------------------------------------------------------------------------------
+
+FAILED = 3
+"""Lines of the head for boxes that do not answer."""
 
 TITLE = 60
 """Characters of a title in a dialog."""
@@ -67,11 +71,20 @@ class TopTable(NamedTuple):
     lines: list[TopRow]
 
 
+def short_name(session_id: str) -> str:
+    """Return the first characters of a session's id, behind its box in a view of all boxes."""
+    box, slash, id_ = session_id.rpartition("/")
+    return f"{box}{slash}{id_[:8]}"
+
+
 def table(board: Board, sessions: Sequence[JsonObject], width: int, now: float) -> TopTable:
     """Return the rows of these sessions in this order, each of `width` columns of the screen."""
-    short = short_ids([s["session_id"] for s in [*board.sessions, *sessions]])
+    ids = [s["session_id"] for s in [*board.sessions, *sessions]]
+    shortest = short_ids([id_.rpartition("/")[2] for id_ in ids])
+    short = {id_: shortest[id_.rpartition("/")[2]] for id_ in ids}
     rows = [board.row(s, now) for s in sessions]
-    layout = sessions_laid_out(rows, SHOWN, width, LEAVE, short=short)
+    names = ("BOX", *SHOWN) if board.status.get("boxes") else SHOWN
+    layout = sessions_laid_out(rows, names, width, LEAVE, short=short)
     head, *texts = (_exactly(line, width) for line in layout.lines())
     at = layout.names.index("STATUS") if "STATUS" in layout.names else None
     start = 0 if at is None else sum(map(len, layout.head[:at])) + GAP * at
@@ -119,6 +132,15 @@ def head_lines(board: Board, width: int, now: float) -> list[list[Span]]:
 
 def _who(board: Board, now: float) -> list[Span]:
     d = board.status["daemon"]
+    if boxes := board.status.get("boxes"):
+        answering = sum(not box["error"] for box in boxes)
+        return [
+            ("clisup fleet ", "strong"),
+            (f"● {answering} of {len(boxes)} boxes answer", "good" if answering == len(boxes) else "bad"),
+            (f"  turns {d['running']}/{d['max_running']}", "plain"),
+            (f", {d['waiting']} waiting" if d["waiting"] else "", "warn"),
+            (f"  mem {size(d['rss_bytes'])}", "plain"),
+        ]
     tone = _STATES.get(d["state"], "bad")
     state: list[Span] = [(f"● {d['state']}", tone)]
     if not board.connected:
@@ -141,7 +163,7 @@ def _how_busy(board: Board, width: int, now: float) -> list[Span]:
     return [
         (f"{_rate(rate)} events/s ", "plain"), (sparkline(board.rates, 12 if width < 100 else 24), "good"),
         (f"  next timer {timer.phase} {brief(timer.in_s)}" if timer else "  no timer", "warn" if timer and timer.in_s < 10 else "plain"),
-        (f" {timer.session_id[:8]}" if timer else "", "dim"),
+        (f" {short_name(timer.session_id)}" if timer else "", "dim"),
         (f"  done {turns.get('completed', 0)}", "plain"), (f" failed {failed}" if failed else "", "bad"),
         (f"  tokens {tokens(totals.get('tokens'))}  {cost(totals.get('cost_usd'))}", "plain"),
         (f"  {turns.get('interrupted', 0)} interrupted, watchdog fired {totals['watchdog_fired']}", "dim"),
@@ -153,7 +175,10 @@ def _rate(rate: float) -> str:
 
 
 def _troubles(board: Board) -> list[list[Span]]:
-    lines: list[list[Span]] = []
+    failed = [box for box in board.status.get("boxes", ()) if box["error"]]
+    lines: list[list[Span]] = [[(f"{box['box']}  ", "bad"), (box["error"], "warn")] for box in failed[:FAILED]]
+    if len(failed) > FAILED:
+        lines.append([(f"{len(failed) - FAILED} more boxes do not answer: clisup fleet test", "bad")])
     storage = board.status["daemon"].get("storage") or {}
     if storage.get("state", "ok") != "ok":
         lines.append([(f"storage {str(storage['state']).replace('_', ' ').upper()}: {storage.get('error')}", "bad")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from clisup.cli.status.columns import directory
 from clisup.cli.views.events import Event, visible
@@ -12,7 +13,7 @@ from clisup.cli.views.layout import GAP, Column, Layout, lay_out
 from clisup.cli.views.terminal import Ink, clip, cut, duration, width_of
 from clisup.client.raw import JsonObject
 
-__all__ = ["HEAD", "approval_rows", "laid_out", "print_approvals", "short_id"]
+__all__ = ["HEAD", "PendingApprovals", "approval_rows", "laid_out", "print_approvals", "short_id"]
 
 HEAD = ("#", "ID", "SINCE", "BACKEND", "DIRECTORY", "TITLE", "ASKS")
 _GO_FIRST = ("BACKEND", "DIRECTORY", "ID", "TITLE")
@@ -24,6 +25,13 @@ _COLUMNS = (
 )  # fmt: skip
 _ASKS_IN_A_PIPE = 100
 _ID_CHARS = 8
+
+
+class PendingApprovals(NamedTuple):
+    """Pending approvals of one daemon, and their rows in the table."""
+
+    events: list[Event]
+    rows: list[list[str]]
 
 
 def short_id(approval: Event) -> str:
@@ -49,19 +57,23 @@ def approval_rows(
     return rows
 
 
-def laid_out(rows: Sequence[Sequence[str]], width: int | None) -> Layout:
-    """Lay out the cells of `approval_rows` in `width` columns of the terminal; None for a pipe."""
-    at = HEAD.index("DIRECTORY")
+def laid_out(rows: Sequence[Sequence[str]], width: int | None, *, boxes: bool = False) -> Layout:
+    """Lay out the cells of `approval_rows` in `width` columns of the terminal; None for a pipe.
+
+    With `boxes`, each row begins with the name of its box.
+    """
+    at = HEAD.index("DIRECTORY") + boxes
+    columns = (Column("BOX"), *_COLUMNS) if boxes else _COLUMNS
     if width is None:
-        return lay_out(_COLUMNS, [[*row[:-1], clip(row[-1], _ASKS_IN_A_PIPE)] for row in rows], None)
+        return lay_out(columns, [[*row[:-1], clip(row[-1], _ASKS_IN_A_PIPE)] for row in rows], None)
     short = [[*row[:at], directory(row[at]), *row[at + 1 :]] for row in rows]
-    return lay_out(_COLUMNS, short, width, _GO_FIRST)
+    return lay_out(columns, short, width, _GO_FIRST)
 
 
-def print_approvals(rows: list[list[str]]) -> None:
+def print_approvals(rows: list[list[str]], *, boxes: bool = False) -> None:
     """Print the table: fitted on a terminal, all columns in a pipe."""
     ink, width = Ink(), width_of(sys.stdout)
-    layout = laid_out(rows, width)
+    layout = laid_out(rows, width, boxes=boxes)
     lines = [ink("bold", layout.lines()[0])]
     lines += [(" " * GAP).join([*row[:-1], ink("yellow", row[-1].rstrip())]) for row in layout.rows]
     print(cut("\n".join(lines), width))

@@ -14,6 +14,7 @@ __all__ = [
     "WIDTH",
     "WORDS",
     "Event",
+    "checked_event",
     "error_words",
     "event_line",
     "evidence_words",
@@ -50,6 +51,14 @@ def event_line(event: Event) -> str:
     return (
         f"{_local(event.get('ts'))}  {clip(str(event['type']), 20):<18}  {clip(turn, 18):<4}  {words(event)}".rstrip()
     )
+
+
+def checked_event(event: Event) -> Event:
+    """Return an event of another daemon. Raise `KeyError`, `TypeError` or their like for what cannot be shown."""
+    if not isinstance(event["session_id"], str) or not isinstance(event["type"], str):
+        raise TypeError("ids and types are texts")
+    event_line(event)
+    return event
 
 
 def words(event: Event) -> str:

@@ -1,0 +1,1 @@
+"""`clisup fleet`, and the views of `--fleet` over all boxes. Loaded only when a command needs them."""
