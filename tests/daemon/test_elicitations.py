@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,6 @@ SECRET = f"@ask {TOOL} " + json.dumps({
     "message": "Key?", "mode": "form",
     "requested_schema": {"properties": {"key": {"type": "string", "format": "password"}}, "required": ["key"]},
 })  # fmt: skip
-
-
-@pytest.fixture
-def terminal(daemon: Harness) -> Iterator[Callable[..., Terminal]]:
-    made: list[Terminal] = []
-
-    def start(*args: str, **options: Any) -> Terminal:
-        made.append(Terminal(daemon, *args, **options))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
 
 
 def asking(daemon: Harness, prompt: str = ASK, **params: Any) -> tuple[SessionProbe, str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,19 +21,6 @@ ASK = "@ask AskUserQuestion " + json.dumps({
 })  # fmt: skip
 PLAN = "@ask ExitPlanMode " + json.dumps({"plan": "# Move it\n1. Copy.\n2. Delete."})
 FIRST, SECOND = "answer (1-2, or your own words; /deny refuses): ", "answer (1-2, or several as 1,2"
-
-
-@pytest.fixture
-def terminal(daemon: Harness) -> Iterator[Callable[..., Terminal]]:
-    made: list[Terminal] = []
-
-    def start(*args: str, **options: Any) -> Terminal:
-        made.append(Terminal(daemon, *args, **options))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
 
 
 def opened(daemon: Harness, terminal: Callable[..., Terminal], command: str, prompt: str) -> Terminal:

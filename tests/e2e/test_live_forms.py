@@ -15,33 +15,16 @@ from clisup.cli.views.form import answer_of, form_of
 from tests.e2e.dialogues import DIALOGUES
 from tests.e2e.lab import ClaudeLab
 from tests.e2e.mcp_server import FILLED, LOGIN
+from tests.e2e.questions import question
 from tests.e2e.scenarios import Reply, Scenario, in_turn, message, say, tool, use
 
 pytestmark = pytest.mark.e2e
 Lab = Callable[..., ClaudeLab]
 QUESTIONS = {
     "questions": [
-        {
-            "question": "Which database?",
-            "header": "Store",
-            "options": [
-                {"label": "SQLite", "description": "one file"},
-                {"label": "Postgres", "description": "a server"},
-            ],
-            "multiSelect": False,
-        },
-        {
-            "question": "Which checks?",
-            "header": "Checks",
-            "options": [{"label": "lint", "description": "a"}, {"label": "unit, slow", "description": "b"}],
-            "multiSelect": True,
-        },
-        {
-            "question": "Which port?",
-            "header": "Port",
-            "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}],
-            "multiSelect": False,
-        },
+        question("Which database?", "Store", {"SQLite": "one file", "Postgres": "a server"}),
+        question("Which checks?", "Checks", {"lint": "a", "unit, slow": "b"}, several=True),
+        question("Which port?", "Port", {"80": "a", "443": "b"}),
     ]
 }
 PLAN = "# Move it\n1. Copy the file.\n2. Delete the old one."

@@ -23,6 +23,7 @@ from tests.e2e.codex import scenarios as codex
 from tests.e2e.codex.fake_api import FakeResponsesAPI
 from tests.e2e.fake_messages_api import FAKE_KEY, FakeMessagesAPI, Recorded
 from tests.e2e.lab import QUIET, ROOT
+from tests.e2e.questions import QUESTIONS
 from tests.e2e.qwen import scenarios as chat
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.scenarios import (
@@ -215,27 +216,6 @@ def _write(body: Body, n: int) -> Reply:
 
 def _tool(name: str) -> Respond:
     return lambda body, n: [*message(body, n, tool(name, "m", {}))]
-
-
-QUESTIONS = {
-    "questions": [
-        {
-            "question": "Which database?",
-            "header": "Store",
-            "options": [
-                {"label": "SQLite", "description": "one file"},
-                {"label": "Postgres", "description": "a server"},
-            ],
-            "multiSelect": False,
-        },
-        {
-            "question": "Which checks?",
-            "header": "Checks",
-            "options": [{"label": "lint", "description": "a"}, {"label": "unit", "description": "b"}],
-            "multiSelect": True,
-        },
-    ]
-}
 
 
 def _ask(body: Body, n: int) -> Reply:

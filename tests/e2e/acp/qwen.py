@@ -8,6 +8,7 @@ from pathlib import Path
 from clisup.backends.base import ApprovalAnswer
 from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.lab import ROOT, Lab
+from tests.e2e.questions import QUESTIONS
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, tool, use
@@ -17,25 +18,6 @@ __all__ = ["QWEN", "QwenAcpLab", "qwen_acp_command", "scenario_of"]
 
 VERSION = VERSIONS["qwen"]
 QUIET = {"QWEN_USAGE_STATISTICS_ENABLED": "false", "QWEN_TELEMETRY_ENABLED": "false"}
-QUESTIONS = {
-    "questions": [
-        {
-            "question": "Which database?",
-            "header": "Store",
-            "options": [
-                {"label": "SQLite", "description": "one file"},
-                {"label": "Postgres", "description": "a server"},
-            ],
-            "multiSelect": False,
-        },
-        {
-            "question": "Which checks?",
-            "header": "Checks",
-            "options": [{"label": "lint", "description": "a"}, {"label": "unit", "description": "b"}],
-            "multiSelect": True,
-        },
-    ]
-}
 SCENARIOS_OF_OURS = {
     scenario.name: scenario
     for scenario in (
