@@ -128,6 +128,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.recordings": {"msgspec"},
     "clisup.fleet.chain": {"msgspec"},
     "clisup.fleet.jobs": {"msgspec"},
+    "clisup.fleet.holds": {"pydantic"},
     "clisup.fleet.nats_engine": {"nats"},  # the one file that knows the engine: an extra that need not be there
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_connection": {"trio"},

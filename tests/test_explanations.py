@@ -19,7 +19,11 @@ CALLERS = {  # the caller made a mistake, and the machine is sound
     "session_closed", "turn_not_found", "session_exists", "unsupported", "limit_exceeded", "budget_exhausted",
     "approval_not_found", "approval_already_resolved", "tool_call_not_found", "worktree_refused", "shutting_down", "usage",
 }  # fmt: skip
-UNSEEN = {"internal", "git_failed"}  # a fault of clisup itself, which the log shows, or of a repository
+UNSEEN = {
+    "internal",
+    "git_failed",
+    "fleet_away",
+}  # a fault of clisup itself, which the log shows, of a repository or a fleet
 MODELS = {  # an answer of the API or the model, or a limit that was reached: no check can see the cause
     "rate_limit", "overloaded", "server", "model_not_found", "context_overflow", "max_turns", "budget", "refusal", "session_not_found",
     "idle_timeout", "turn_timeout", "cancelled", "output_limit", "session_busy",

@@ -109,7 +109,7 @@ class Reread(NamedTuple):
     after: int
 
 
-class _Head(msgspec.Struct, omit_defaults=True):
+class _EventHead(msgspec.Struct, omit_defaults=True):
     """Envelope of an event without the event's own fields."""
 
     session_id: str
@@ -121,7 +121,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     elsewhere: bool = False
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(_EventHead).decode
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

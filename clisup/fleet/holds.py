@@ -53,10 +53,11 @@ def write_hold(hold: AccountHold) -> bytes:
 
 
 def reported(hold: AccountHold, own: AccountLimit) -> AccountHold | None:
-    """Return the hold after this box's own report, or None if the stored limit is as good. The later report wins."""
+    """Return the hold after this box's own report, or None if the stored report is not older.
+
+    A box reports only what its own `AccountLimit.says_more_than` counts as news. A report ends the probe.
+    """
     if own.state == "unknown" or (own.said_at or 0.0) <= (hold.limit.said_at or 0.0):
-        return None
-    if hold.probe == "" and not own.says_more_than(hold.limit):
         return None
     return AccountHold(limit=own)
 

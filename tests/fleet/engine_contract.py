@@ -84,8 +84,7 @@ async def a_reader_gets_what_is_stored_and_what_comes_later(engine: Engine, name
     await engine.append(chunk_subject("box", f"{name}-other"), b"not this one")
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(first(200, engine, subject))
-        for n in range(150, 200):
-            positions.append(await engine.append(subject, b"%d" % n))
+        positions += [await engine.append(subject, b"%d" % n) for n in range(150, 200)]
     assert [message.data for message in reading.result()] == [b"%d" % n for n in range(200)]
     assert [message.position for message in reading.result()] == positions
     behind = await first(50, engine, subject, positions[149] or 0)

@@ -57,7 +57,7 @@ class MemoryEngine:
                     after = message.position
                     yield message
             async with self._change:
-                if self._ends.get(name, 0) <= after or not self._behind(name, subject, after):
+                if self._ends.get(name, 0) >= after and not self._behind(name, subject, after):
                     await self._change.wait()
 
     def _behind(self, name: str, subject: str, after: int) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from clisup.errors import WorldError
@@ -88,6 +91,35 @@ def test_kill_9_loses_and_doubles_nothing_and_readers_go_on(
     with_engine(server, both)
 
 
+def test_a_reader_ends_when_the_engine_lost_what_it_read(tmp_path: Path) -> None:
+    server, subject = NatsServer(tmp_path / "nats"), chunk_subject("box", "s")
+    saved, store = tmp_path / "saved", tmp_path / "nats" / "store"
+    server.start()
+
+    async def read_all(engine: NatsEngine) -> None:
+        for number in range(3):
+            await engine.append(subject, b"%d" % number)
+        server.kill()
+        shutil.copytree(store, saved)
+        server.start()
+        await stored(engine, subject, b"3", 3)
+        async with asyncio.timeout(PATIENCE_S), aclosing(engine.read(subject)) as messages:
+            async for message in messages:
+                if message.position == 4:  # the disk is now one of yesterday
+                    server.kill()
+                    shutil.rmtree(store)
+                    shutil.copytree(saved, store)
+                    server.start()
+        last = await engine.last(subject)
+        assert last is not None
+        assert last.data == b"2"
+
+    try:
+        with_engine(server, read_all)
+    finally:
+        server.kill()
+
+
 def test_a_call_is_refused_and_not_kept_while_the_engine_is_away(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
@@ -131,10 +163,6 @@ def test_a_server_that_is_too_old_is_refused(server: NatsServer, monkeypatch: py
 
 def keys(directory: Path) -> tuple[str, str, str]:
     """Two pairs of keys: the file of a member's seed with its public key, and the file of another's seed."""
-    import os
-
-    import nkeys
-
     found = list[tuple[str, str]]()
     for name in ("member", "other"):
         seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
