@@ -69,7 +69,7 @@ async def connect(
     except _DOUBT as error:
         with suppress(*_DOUBT):
             await client.close()
-        raise _unreachable(servers, faults.last or error) from None
+        raise _unreachable(servers, faults, error) from None
     try:
         version = client.connected_server_version
         if (version.major, version.minor) < OLDEST:
@@ -82,12 +82,12 @@ async def connect(
             await client.close()
 
 
-def _unreachable(servers: Sequence[str], why: BaseException) -> WorldError:
+def _unreachable(servers: Sequence[str], faults: Faults, error: BaseException) -> WorldError:
     place = ", ".join(servers)
-    if "authorization" in str(why).lower():
+    if faults.unauthorized:
         message = f"the engine of the fleet at {place} refuses this member's key"
         return WorldError(message, kind="permission_denied", hint="ask the fleet's admin to add the key")
-    return _away(f"cannot reach the engine of the fleet at {place}, because {_text(why)}")
+    return _away(f"cannot reach the engine of the fleet at {place}, because {_text(faults.last or error)}")
 
 
 def _away(message: str) -> WorldError:
@@ -103,14 +103,17 @@ class Faults:
 
     def __init__(self) -> None:
         self.last: Exception | None = None
-        self._refused: str = ""
+        self.unauthorized = False
+        self._refused = ""
         self._count = 0
 
     async def note(self, error: Exception) -> None:
         """Note an error of the connection."""
-        self.last = error
-        if "permissions violation" in (text := str(error)).lower():
+        self.last, text = error, str(error)
+        if "permissions violation" in text.lower():
             self._refused, self._count = text, self._count + 1
+        elif "authorization" in text.lower():
+            self.unauthorized = True
 
     @property
     def count(self) -> int:
