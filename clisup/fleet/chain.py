@@ -5,7 +5,8 @@ agent appends a chunk only behind the chunk that is stored last, and remembers n
 the last stored chunk. So a chunk is stored once, whatever is lost, repeated or restarted in between.
 
 A journal that lost its end gives seqs out again. Then the session begins again in the next *epoch*, under a subject of
-its own. Readers leave the earlier epochs.
+its own. Readers leave the earlier epochs. The agent compares the last stored chunk with its journal (`is_rewound`)
+unless it appended that chunk itself on the same connection to the daemon: an append of an earlier journal may arrive late.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "next_step",
     "read_chunk",
     "read_subject",
+    "subject_token",
     "unknown",
 ]
 
@@ -129,12 +131,12 @@ _decode_head = msgspec.json.Decoder(_EventHead).decode
 
 def chunk_subject(member: str, session_id: str, epoch: int = 0) -> str:
     """Return the subject of a session's chunks. Raises `UsageError` for a name that no subject can hold."""
-    return f"{_PREFIX}.{_token(member)}.{_token(session_id)}.{epoch}"
+    return f"{_PREFIX}.{subject_token(member)}.{subject_token(session_id)}.{epoch}"
 
 
 def all_epochs(member: str, session_id: str) -> str:
     """Return the subject that matches all epochs of a session. The last message under it names the present epoch."""
-    return f"{_PREFIX}.{_token(member)}.{_token(session_id)}.*"
+    return f"{_PREFIX}.{subject_token(member)}.{subject_token(session_id)}.*"
 
 
 def read_subject(subject: str) -> tuple[str, str, int]:
@@ -146,7 +148,8 @@ def read_subject(subject: str) -> tuple[str, str, int]:
     return parts[0], parts[1], int(parts[2])
 
 
-def _token(name: str) -> str:
+def subject_token(name: str) -> str:
+    """Return a name as one token of a subject. Raises `UsageError` for a name that no subject can hold."""
     if not name or not name.isascii() or not name.isprintable() or any(char in name for char in ".*> "):
         raise UsageError(f"cannot use the name {name!r} in the fleet: it is empty, or holds one of .*> or a space")
     return name

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clisup.errors import UsageError, WorldError
+from clisup.fleet.chain import subject_token
 from clisup.policy.versions import in_range
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "misfit",
     "next_deed",
     "next_swap",
+    "read_request",
     "read_state",
     "request_subject",
     "session_of",
@@ -143,7 +145,22 @@ def session_of(job: str, attempt: int) -> str:
 
 def request_subject(submitter: str, job: str) -> str:
     """Return the subject of a job's request."""
-    return f"clisup.job.{submitter}.{job}"
+    return f"clisup.job.{subject_token(submitter)}.{subject_token(job)}"
+
+
+def read_request(subject: str, value: bytes) -> JobRequest:
+    """Return a stored request. Raises `WorldError` for a value that is none, or that is not of the subject's submitter.
+
+    The engine lets each member write only under its own name, so the subject proves the submitter.
+    """
+    try:
+        request = msgspec.json.decode(value, type=JobRequest)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _unreadable("the request of a job", error) from None
+    if subject != f"clisup.job.{request.submitter}.{request.job}":
+        message = f"cannot run this job, because it names another submitter or job than its subject {subject!r}"
+        raise WorldError(message, kind="permission_denied")
+    return request
 
 
 def read_state(value: bytes) -> JobState:
@@ -151,13 +168,17 @@ def read_state(value: bytes) -> JobState:
     try:
         return msgspec.json.decode(value, type=JobState)
     except (msgspec.MsgspecError, RecursionError) as error:
-        message = f"cannot read the state of a job, because {str(error)[:200]}"
-        raise WorldError(message, kind="storage_failed", hint="upgrade clisup on this box") from None
+        raise _unreadable("the state of a job", error) from None
 
 
 def write_state(state: JobState) -> bytes:
     """Return the value to store."""
     return msgspec.json.encode(state)
+
+
+def _unreadable(what: str, error: Exception) -> WorldError:
+    message = f"cannot read {what}, because {str(error)[:200]}"
+    return WorldError(message, kind="storage_failed", hint="upgrade clisup on this box")
 
 
 # -- states -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from contextlib import aclosing
 import pytest
 
 from clisup.errors import UsageError, WorldError
-from clisup.fleet.chain import all_epochs, chunk_subject
+from clisup.fleet.chain import Append, ChainReader, Piece, StoredChunk, all_epochs, chunk_subject, next_step, read_chunk
 from clisup.fleet.engine import Bucket, Engine, StoredMessage
+from clisup.model.envelope import Envelopes
+from clisup.model.events import ContentDelta
+from clisup.model.journal import EventFrames
 
 Check = Callable[[Engine, str], Awaitable[None]]
 PATIENCE_S = 60.0
@@ -52,6 +55,49 @@ async def one_of_many_appends_at_once_is_stored(engine: Engine, name: str) -> No
     subject = chunk_subject("box", name)
     stored = await asyncio.gather(*[engine.append(subject, b"%d" % n, expected=0) for n in range(20)])
     assert len([position for position in stored if position is not None]) == 1
+
+
+async def agent(engine: Engine, name: str, held: list[Piece]) -> None:
+    """Copy a session as an agent does: look before every append."""
+    while True:
+        try:
+            last = await engine.last(all_epochs("box", name))
+            known = last and StoredChunk(0, last.position, read_chunk(last.headers, last.data))
+            step = next_step(known, held, 2048)
+            if step is None:
+                return
+            assert isinstance(step, Append)
+            await engine.append(chunk_subject("box", name), step.chunk.data, step.chunk.headers, expected=step.expected)
+        except WorldError as error:
+            assert error.kind == "fleet_away"
+            await asyncio.sleep(0.05)
+
+
+async def copied_once(engine: Engine, name: str, count: int, happening: Callable[[], None] = lambda: None) -> None:
+    """Two agents of one box copy the same journal, and something happens halfway. A reader goes along."""
+    envelopes = Envelopes("s", "2026-01-01T00:00:00Z")
+    lines = [
+        envelopes.frame(ContentDelta(kind="text", text="x" * 50), seq, None, "backend") for seq in range(1, count + 1)
+    ]
+    held: list[Piece] = [EventFrames(1, count + 1, b"".join(lines))]
+    reader, found = ChainReader(), list[bytes]()
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            tasks.create_task(agent(engine, name, held))
+        async with aclosing(engine.read(all_epochs("box", name))) as messages:
+            async for message in messages:
+                [piece] = reader.read(0, read_chunk(message.headers, message.data))
+                assert isinstance(piece, EventFrames)
+                before, found = len(found), found + piece.lines
+                if before < count // 2 <= len(found):
+                    happening()
+                if reader.have == count:
+                    break
+    assert b"".join(line + b"\n" for line in found) == b"".join(lines)
+
+
+async def two_agents_of_a_box_copy_a_session_once(engine: Engine, name: str) -> None:
+    await copied_once(engine, name, 200)
 
 
 async def an_empty_subject_has_no_last_message(engine: Engine, name: str) -> None:
@@ -185,6 +231,7 @@ CONTRACT: list[Check] = [
     an_append_behind_the_expected_message_is_stored,
     an_append_behind_another_message_is_not_stored,
     one_of_many_appends_at_once_is_stored,
+    two_agents_of_a_box_copy_a_session_once,
     an_empty_subject_has_no_last_message,
     a_message_keeps_its_bytes_and_headers,
     the_last_message_of_all_epochs_names_the_present_one,

@@ -16,7 +16,7 @@ from clisup.errors import WorldError
 from clisup.fleet import nats_engine
 from clisup.fleet.chain import chunk_subject
 from clisup.fleet.nats_engine import NatsEngine, connect
-from tests.fleet.engine_contract import CONTRACT, PATIENCE_S, Check
+from tests.fleet.engine_contract import CONTRACT, PATIENCE_S, Check, copied_once
 from tests.fleet.nats_server import NatsServer
 
 
@@ -89,6 +89,16 @@ def test_kill_9_loses_and_doubles_nothing_and_readers_go_on(
         assert reading.result() == [b"%d" % number for number in range(count)]
 
     with_engine(server, both)
+
+
+def test_two_agents_copy_a_session_once_through_a_kill(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_engine, "_ANSWER_S", 1.0)
+
+    def again() -> None:
+        server.kill()
+        server.start()
+
+    with_engine(server, lambda engine: copied_once(engine, "copied-through-a-kill", 400, again))
 
 
 def test_a_reader_ends_when_the_engine_lost_what_it_read(tmp_path: Path) -> None:

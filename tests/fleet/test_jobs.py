@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from clisup.fleet.jobs import (
     misfit,
     next_deed,
     next_swap,
+    read_request,
     read_state,
     request_subject,
     session_of,
@@ -66,6 +68,25 @@ def test_a_state_survives_its_value_and_another_value_is_refused() -> None:
     for value in (b"", b"[]", b'{"status":"flying"}', b"[" * 100_000):
         with pytest.raises(WorldError, match="state of a job"):
             read_state(value)
+
+
+def test_a_request_is_only_of_the_submitter_whose_subject_it_has() -> None:
+    value = msgspec.json.encode(REQUEST)
+    assert read_request(request_subject("ci", JOB), value) == REQUEST
+    with pytest.raises(WorldError, match="names another submitter") as caught:
+        read_request(request_subject("anna", JOB), value)
+    assert caught.value.kind == "permission_denied"
+    with pytest.raises(WorldError, match="names another submitter"):
+        read_request(request_subject("ci", job_id("ci", "other")), value)
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"later": 1}', b"[" * 100_000])
+def test_a_request_that_this_clisup_does_not_understand_is_not_run(value: bytes) -> None:
+    with pytest.raises(WorldError, match="request of a job"):
+        read_request(request_subject("ci", JOB), value)
+    whole = msgspec.json.encode(REQUEST)[:-1] + b',"later":1}'
+    with pytest.raises(WorldError, match="later"):
+        read_request(request_subject("ci", JOB), whole)
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
