@@ -129,7 +129,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.fleet.chain": {"msgspec"},
     "clisup.fleet.jobs": {"msgspec"},
     "clisup.fleet.holds": {"pydantic"},
-    "clisup.fleet.nats_engine": {"nats"},  # the one file that knows the engine: an extra that need not be there
+    "clisup.fleet.nats_engine": {
+        "nats",
+        "nkeys",
+    },  # the one file that knows the engine: an extra that need not be there
     "clisup.client.aio": {"trio"},
     "clisup.client.aio_connection": {"trio"},
     "clisup.client.aio_requests": {"trio"},

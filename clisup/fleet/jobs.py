@@ -21,7 +21,7 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec.structs import replace
 
-from clisup.errors import UsageError, WorldError
+from clisup.errors import ConfigurationError, UsageError, WorldError
 from clisup.fleet.chain import subject_token
 from clisup.policy.versions import in_range
 
@@ -54,7 +54,7 @@ _CLAIM_S = 0.05
 OnLost = Literal["wait", "rerun"]
 JobStatus = Literal["pending", "claimed", "started", "done", "lost", "cancelled"]
 OwnTurn = Literal["absent", "refused", "open", "ended"]
-"""What a box's own daemon knows of a job's prompt: nothing; never accepted, in a session that is closed; accepted; ended.
+"""State of a job's prompt in a box's own daemon: not known; never accepted, in a closed session; accepted; ended.
 
 `refused` is more than `absent`: the closed session refuses a prompt that is still under way to the daemon.
 """
@@ -117,7 +117,7 @@ class BoxFacts(NamedTuple):
 
 
 class BoxView(NamedTuple):
-    """View that a box has of one job. `fits`: the box may take it. `turn`: what its own daemon knows of the present attempt.
+    """View that a box has of one job. `fits`: the box may take it. `turn`: the present attempt in its own daemon.
 
     `outcome` is the outcome of a turn that ended. `holder_gone`: the job's holder is gone (`HeardBeats.is_gone`).
     """
@@ -156,6 +156,10 @@ def read_request(subject: str, value: bytes) -> JobRequest:
     try:
         request = msgspec.json.decode(value, type=JobRequest)
     except (msgspec.MsgspecError, RecursionError) as error:
+        raise _unreadable("the request of a job", error) from None
+    try:
+        UUID(request.job)
+    except ValueError as error:
         raise _unreadable("the request of a job", error) from None
     if subject != f"clisup.job.{request.submitter}.{request.job}":
         message = f"cannot run this job, because it names another submitter or job than its subject {subject!r}"
@@ -296,8 +300,11 @@ def _unfit_backend(request: JobRequest, facts: BoxFacts) -> str:
     version = facts.versions.get(request.backend)
     if version is None:
         return f"{facts.box} has no backend {request.backend}"
-    if not in_range(version, request.versions):
-        return f"{request.backend} is {version} on {facts.box}, and the job needs {request.versions}"
+    try:
+        if not in_range(version, request.versions):
+            return f"{request.backend} is {version} on {facts.box}, and the job needs {request.versions}"
+    except ConfigurationError as error:
+        return error.message
     return f"the account of {request.backend} is limited" if request.backend in facts.held else ""
 
 

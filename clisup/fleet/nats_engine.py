@@ -11,13 +11,14 @@ from typing import Any
 
 import nats.errors
 import nats.js.errors
+import nkeys  # type: ignore[import-untyped]
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
 
-from clisup.errors import WorldError
+from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
 
 __all__ = ["OLDEST", "NatsEngine", "connect"]
@@ -50,10 +51,11 @@ async def connect(
     """Connect to the engine's nodes as a member of the fleet.
 
     The client reconnects by itself. `seed_file` holds the member's key. Raises `WorldError`: `fleet_away` without an
-    answer in time, `permission_denied` for a refused key, `unsupported` for a server that is too old.
+    answer in time, `permission_denied` for a refused key, `unsupported` for a server that is too old. Raises
+    `ConfigurationError` for a file without a key.
     """
     client, faults = Client(), Faults()
-    options: dict[str, Any] = {"nkeys_seed": seed_file} if seed_file else {}
+    options: dict[str, Any] = {"nkeys_seed_str": _seed(seed_file)} if seed_file else {}
     try:
         async with asyncio.timeout(timeout_s):
             await client.connect(
@@ -82,8 +84,22 @@ async def connect(
             await client.close()
 
 
+def _seed(path: str) -> str:
+    """Return the key of a file. Raises `ConfigurationError` if it has none."""
+    try:
+        with open(path, "rb") as file:
+            seed = file.read(1024).strip()
+        nkeys.from_seed(bytearray(seed))
+        return seed.decode("ascii")
+    except OSError as error:
+        why = error.strerror or "it cannot be read"
+    except Exception:  # nkeys raises errors of base64 and of its own
+        why = "it holds no key"
+    raise ConfigurationError(f"cannot use the fleet's key {path}, because {why}", hint="join the fleet again")
+
+
 def _unreachable(servers: Sequence[str], faults: Faults, error: BaseException) -> WorldError:
-    place = ", ".join(servers)
+    place = ", ".join(server.rpartition("@")[2].removeprefix("nats://") for server in servers)  # without a password
     if faults.unauthorized:
         message = f"the engine of the fleet at {place} refuses this member's key"
         return WorldError(message, kind="permission_denied", hint="ask the fleet's admin to add the key")
@@ -154,7 +170,6 @@ class NatsEngine:
             if expected is not None and error.get("err_code") in _OTHER_IS_LAST:
                 return None
             raise nats.js.errors.APIError.from_error(error)
-        raise AssertionError  # the context raises
 
     async def last(self, subject: str) -> StoredMessage | None:
         """Return the last message of a subject from the stream's leader."""
@@ -168,7 +183,6 @@ class NatsEngine:
                 raise
             at = found.time.timestamp() if found.time else 0.0
             return StoredMessage(found.subject or "", found.seq or 0, found.data or b"", found.headers or {}, at)
-        raise AssertionError
 
     async def read(self, subject: str, after: int = 0) -> AsyncGenerator[StoredMessage, None]:
         """Yield the messages behind the position `after`, then new ones.
@@ -231,7 +245,6 @@ class NatsEngine:
                 return (await self._client.request(subject, data, timeout=timeout_s)).data
             except nats.errors.NoRespondersError:
                 return None
-        raise AssertionError
 
     def answer(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
         """Answer the calls to a subject while the context is open."""

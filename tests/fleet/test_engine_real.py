@@ -12,7 +12,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from clisup.errors import WorldError
+from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet import nats_engine
 from clisup.fleet.chain import chunk_subject
 from clisup.fleet.nats_engine import NatsEngine, connect
@@ -151,12 +151,25 @@ def test_a_call_is_refused_and_not_kept_while_the_engine_is_away(tmp_path: Path)
 
 def test_an_engine_that_is_not_there_is_away() -> None:
     async def run() -> None:
-        async with connect(["nats://127.0.0.1:1"], "box", timeout_s=0.5):
+        async with connect(["nats://me:secret@127.0.0.1:1"], "box", timeout_s=0.5):
             raise AssertionError("connected")
 
-    with pytest.raises(WorldError, match=r"cannot reach the engine of the fleet at nats://127.0.0.1:1") as caught:
+    with pytest.raises(WorldError, match=r"cannot reach the engine of the fleet at 127.0.0.1:1,") as caught:
         asyncio.run(run())
     assert caught.value.kind == "fleet_away"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no key", b"SUAAAA", b"\xff" * 5000])
+def test_a_file_without_a_key_is_a_wrong_configuration(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "seed").write_bytes(content)
+
+    async def run() -> None:
+        async with connect(["nats://127.0.0.1:1"], "box", seed_file=str(tmp_path / "seed")):
+            raise AssertionError("connected")
+
+    with pytest.raises(ConfigurationError, match="cannot use the fleet's key"):
+        asyncio.run(run())
 
 
 def test_a_server_that_is_too_old_is_refused(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,8 @@ def test_a_request_is_only_of_the_submitter_whose_subject_it_has() -> None:
 def test_a_request_that_this_clisup_does_not_understand_is_not_run(value: bytes) -> None:
     with pytest.raises(WorldError, match="request of a job"):
         read_request(request_subject("ci", JOB), value)
+    with pytest.raises(WorldError, match="request of a job"):
+        read_request("clisup.job.ci.x", msgspec.json.encode(replace(REQUEST, job="x")))
     whole = msgspec.json.encode(REQUEST)[:-1] + b',"later":1}'
     with pytest.raises(WorldError, match="later"):
         read_request(request_subject("ci", JOB), whole)
@@ -220,6 +222,10 @@ def test_a_box_says_why_it_does_not_take_a_job(
     request_with: dict[str, object], facts_with: dict[str, object], why: str
 ) -> None:
     assert misfit(replace(REQUEST, **request_with), FACTS._replace(**facts_with)) == why
+
+
+def test_a_wrong_version_range_of_a_submitter_is_a_reason_and_no_crash() -> None:
+    assert "version range" in misfit(replace(REQUEST, versions="about 2"), FACTS)
 
 
 def test_an_idle_box_claims_faster() -> None:
