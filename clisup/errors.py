@@ -138,6 +138,7 @@ KINDS: dict[str, ErrorKind] = {
     "unsupported_system":          ErrorKind(INTERNAL_CODE, EXIT_CONFIGURATION, _machine("kernel")),
     "spawn_failed":                ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, _backend("executable", "argv", "environment")),
     "service_manager":             ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, _machine("systemd")),
+    "fleet_away":                  ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, retryable=True),
     "usage":                       ErrorKind(-32602, EXIT_USAGE),
 }
 """Kinds of errors. No explanation: the caller made a mistake, or no check can see the cause."""

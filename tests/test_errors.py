@@ -26,6 +26,7 @@ LOCAL = (
     "unsupported_system",
     "spawn_failed",
     "service_manager",
+    "fleet_away",
     "usage",
 )
 

@@ -24,7 +24,8 @@ UNSEEN = {
     "internal",
     "git_failed",
     "box_away",
-}  # a fault of clisup itself, which the log shows, of a repository, of another machine
+    "fleet_away",
+}  # a fault of clisup itself, which the log shows, of a repository, of another machine or the fleet
 MODELS = {  # an answer of the API or the model, or a limit that was reached: no check can see the cause
     "rate_limit", "overloaded", "server", "model_not_found", "context_overflow", "max_turns", "budget", "refusal", "session_not_found",
     "idle_timeout", "turn_timeout", "cancelled", "output_limit", "session_busy",

@@ -1,0 +1,353 @@
+"""Engine on NATS JetStream. The one file that imports the NATS client; asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import nats.errors
+import nats.js.errors
+import nkeys  # type: ignore[import-untyped]
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
+
+from clisup.errors import ConfigurationError, WorldError
+from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
+
+__all__ = ["OLDEST", "NatsEngine", "connect"]
+
+OLDEST = (2, 11)
+"""Oldest supported version of the server. Earlier ones could store two conditional appends."""
+
+_ANSWER_S = 5.0
+_RETRY_S = 1.0
+_BATCH = 64  # messages of a request, each at most max_payload
+_HEARTBEAT_S, _REQUEST_S = 2.0, 30.0
+_IDLE_S = 30.0  # a reader that went away leaves its consumer for this time
+_CALLS = 64  # calls that are answered at once
+_OTHER_IS_LAST = (10071,)
+_NO_MESSAGE = 10037
+_STREAM_EXISTS = 10058
+_NS = 1_000_000_000
+_DOUBT = (nats.errors.Error, OSError, asyncio.TimeoutError, ValueError, LookupError)  # the last two: a strange answer
+
+
+@asynccontextmanager
+async def connect(
+    servers: Sequence[str],
+    member: str,
+    *,
+    seed_file: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = 10.0,
+) -> AsyncIterator[NatsEngine]:
+    """Connect to the engine's nodes as a member of the fleet.
+
+    The client reconnects by itself. `seed_file` holds the member's key. Raises `WorldError`: `fleet_away` without an
+    answer in time, `permission_denied` for a refused key, `unsupported` for a server that is too old. Raises
+    `ConfigurationError` for a file without a key.
+    """
+    client, faults = Client(), Faults()
+    options: dict[str, Any] = {"nkeys_seed_str": _seed(seed_file)} if seed_file else {}
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.connect(
+                servers=list(servers),
+                name=f"clisup {member}",
+                error_cb=faults.note,
+                tls=tls,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                inbox_prefix=f"_INBOX_{member}",
+                **options,
+            )
+    except _DOUBT as error:
+        with suppress(*_DOUBT):
+            await client.close()
+        raise _unreachable(servers, faults, error) from None
+    try:
+        version = client.connected_server_version
+        if (version.major, version.minor) < OLDEST:
+            text = f"{version.major}.{version.minor}.{version.patch}"
+            message = f"the engine of the fleet is nats-server {text}, and clisup needs 2.11 or later"
+            raise WorldError(message, kind="unsupported", hint="upgrade nats-server")
+        yield NatsEngine(client, faults)
+    finally:
+        with suppress(*_DOUBT):
+            await client.close()
+
+
+def _seed(path: str) -> str:
+    """Return the key of a file. Raises `ConfigurationError` if it has none."""
+    try:
+        with open(path, "rb") as file:
+            seed = file.read(1024).strip()
+        nkeys.from_seed(bytearray(seed))
+        return seed.decode("ascii")
+    except OSError as error:
+        why = error.strerror or "it cannot be read"
+    except Exception:  # nkeys raises errors of base64 and of its own
+        why = "it holds no key"
+    raise ConfigurationError(f"cannot use the fleet's key {path}, because {why}", hint="join the fleet again")
+
+
+def _unreachable(servers: Sequence[str], faults: Faults, error: BaseException) -> WorldError:
+    place = ", ".join(server.rpartition("@")[2].removeprefix("nats://") for server in servers)  # without a password
+    if faults.unauthorized:
+        message = f"the engine of the fleet at {place} refuses this member's key"
+        return WorldError(message, kind="permission_denied", hint="ask the fleet's admin to add the key")
+    return _away(f"cannot reach the engine of the fleet at {place}, because {_text(faults.last or error)}")
+
+
+def _away(message: str) -> WorldError:
+    return WorldError(message, kind="fleet_away")
+
+
+def _text(error: BaseException) -> str:
+    return str(error)[:200] or ("there is no answer" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+class Faults:
+    """Last errors that the server reported beside its answers. A refused subject has no answer."""
+
+    def __init__(self) -> None:
+        self.last: Exception | None = None
+        self.unauthorized = False
+        self._refused = ""
+        self._count = 0
+
+    async def note(self, error: Exception) -> None:
+        """Note an error of the connection."""
+        self.last, text = error, str(error)
+        if "permissions violation" in text.lower():
+            self._refused, self._count = text, self._count + 1
+        elif "authorization" in text.lower():
+            self.unauthorized = True
+
+    @property
+    def count(self) -> int:
+        """Return the number of refused subjects so far."""
+        return self._count
+
+    def refused_since(self, count: int, word: str) -> str:
+        """Return the report of a refused subject with this word since `count`, or ""."""
+        return self._refused if self._count > count and word.lower() in self._refused.lower() else ""
+
+
+class NatsEngine:
+    """`clisup.fleet.engine.Engine` on one connection."""
+
+    def __init__(self, client: Client, faults: Faults) -> None:
+        self._client, self._faults = client, faults
+        self._js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
+
+    @property
+    def max_payload(self) -> int:
+        """Return the largest size of a message, headers included."""
+        return self._client.max_payload
+
+    async def append(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, expected: int | None = None
+    ) -> int | None:
+        """Store a message and return its position, or None if another message is the last of the subject."""
+        sent = dict(headers or {})
+        sent["Nats-Expected-Stream"] = stream_of(subject).name
+        if expected is not None:
+            sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+        with _Doubt(self._faults, f"store a message of {subject}", subject):
+            answer = await self._client.request(subject, data, timeout=_ANSWER_S, headers=sent)
+            stored = json.loads(answer.data)
+            error = stored.get("error")
+            if error is None:
+                return int(stored["seq"])
+            if expected is not None and error.get("err_code") in _OTHER_IS_LAST:
+                return None
+            raise nats.js.errors.APIError.from_error(error)
+
+    async def last(self, subject: str) -> StoredMessage | None:
+        """Return the last message of a subject from the stream's leader."""
+        stream = stream_of(subject).name
+        with _Doubt(self._faults, f"look for the last message of {subject}", stream):
+            try:
+                found = await self._js.get_last_msg(stream, subject)
+            except nats.js.errors.NotFoundError as error:
+                if error.err_code == _NO_MESSAGE:
+                    return None
+                raise
+            at = found.time.timestamp() if found.time else 0.0
+            return StoredMessage(found.subject or "", found.seq or 0, found.data or b"", found.headers or {}, at)
+
+    async def read(self, subject: str, after: int = 0) -> AsyncGenerator[StoredMessage, None]:
+        """Yield the messages behind the position `after`, then new ones.
+
+        The consumer is ephemeral and acknowledges nothing. After any doubt another one begins behind the last message.
+        """
+        stream = stream_of(subject).name
+        while True:
+            with suppress(*_DOUBT), _Doubt(self._faults, f"read {subject}", stream, only_refusals=True):
+                info = await self._js.stream_info(stream)
+                if info.state.last_seq < after:
+                    return
+                consumer = await self._consumer(stream, subject, after)
+                async with aclosing(self._pull(stream, consumer)) as messages:
+                    async for message in messages:
+                        after = message.position
+                        yield message
+            await asyncio.sleep(_RETRY_S)
+
+    async def _consumer(self, stream: str, subject: str, after: int) -> str:
+        config = ConsumerConfig(
+            name=self._client.new_inbox().rpartition(".")[2],
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=AckPolicy.NONE,
+            filter_subject=subject,
+            inactive_threshold=_IDLE_S,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        return (await self._js.add_consumer(stream, config)).name
+
+    async def _pull(self, stream: str, consumer: str) -> AsyncGenerator[StoredMessage, None]:
+        """Yield the consumer's messages. Raises an error of `_DOUBT` if one is missing or the consumer is silent."""
+        inbox = self._client.new_inbox()
+        box = await self._client.subscribe(inbox)
+        request = {"batch": _BATCH, "expires": int(_REQUEST_S * _NS), "idle_heartbeat": int(_HEARTBEAT_S * _NS)}
+        number = 0
+        try:
+            while True:
+                await self._client.publish(
+                    f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), reply=inbox
+                )
+                async with aclosing(_batch(box)) as messages:
+                    async for msg in messages:
+                        number += 1
+                        if msg.metadata.sequence.consumer != number:
+                            raise nats.errors.Error("a message is missing")
+                        yield _stored(msg)
+        finally:
+            with suppress(*_DOUBT):
+                await box.unsubscribe()
+
+    async def call(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
+        """Return the response of the process that answers to a subject, or None at once if there is none."""
+        if not self._client.is_connected:  # the client would send it later
+            raise _away("the engine of the fleet is away")
+        with _Doubt(self._faults, f"call {subject}", subject):
+            try:
+                return (await self._client.request(subject, data, timeout=timeout_s)).data
+            except nats.errors.NoRespondersError:
+                return None
+
+    def answer(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
+        """Answer the calls to a subject while the context is open."""
+        return self._answering(subject, handler)
+
+    @asynccontextmanager
+    async def _answering(self, subject: str, handler: Handler) -> AsyncIterator[None]:
+        free, running = asyncio.Semaphore(_CALLS), set[asyncio.Task[None]]()
+
+        async def respond(msg: Msg) -> None:
+            try:
+                response = await handler(msg.subject, msg.data)
+                with suppress(*_DOUBT):  # the caller sees no answer
+                    await msg.respond(response)
+            except Exception as error:
+                report = {"message": f"no answer to a call of {msg.subject}", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(report)
+            finally:
+                free.release()
+
+        async def receive(msg: Msg) -> None:
+            await free.acquire()  # the other calls wait in the subscription
+            running.add(task := asyncio.create_task(respond(msg)))
+            task.add_done_callback(running.discard)
+
+        with _Doubt(self._faults, f"answer calls to {subject}", subject):
+            box = await self._client.subscribe(subject, cb=receive)
+            await self._client.flush(timeout=int(_ANSWER_S))
+        try:
+            yield
+        finally:
+            with suppress(*_DOUBT):
+                await box.unsubscribe()
+            ending = list(running)
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    async def prepare(self, replicas: int, max_bytes: int) -> None:
+        """Create or update the fleet's streams. `max_bytes` bounds the copies of events. Needs the admin's key."""
+        for stream in STREAMS:
+            config = _config(stream, replicas, max_bytes)
+            with _Doubt(self._faults, f"create the stream {stream.name}", stream.name):
+                try:
+                    await self._js.add_stream(config)
+                except nats.js.errors.APIError as error:
+                    if error.err_code != _STREAM_EXISTS:
+                        raise
+                    await self._js.update_stream(config)
+
+
+class _Doubt:
+    """Context that turns every failure of the engine into a `WorldError` about what this client was doing."""
+
+    def __init__(self, faults: Faults, doing: str, word: str, *, only_refusals: bool = False) -> None:
+        self._faults, self._doing, self._word, self._only_refusals = faults, doing, word, only_refusals
+        self._count = faults.count
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, _DOUBT):
+            return
+        if refused := self._faults.refused_since(self._count, self._word):
+            message = f"cannot {self._doing}, because the engine refuses it to this key: {refused[:200]}"
+            raise WorldError(message, kind="permission_denied") from None
+        if not self._only_refusals:
+            raise _away(f"cannot {self._doing}, because {_text(error)}") from None
+
+
+async def _batch(box: Subscription) -> AsyncGenerator[Msg, None]:
+    """Yield the messages of one request, which ends when it is full or expires."""
+    left = _BATCH
+    while left:
+        msg = await box.next_msg(timeout=2 * _HEARTBEAT_S + 1)
+        status = (msg.headers or {}).get("Status") if not msg.data else None
+        if status in ("404", "408"):
+            return
+        if status is None:
+            left -= 1
+            yield msg
+        elif status != "100":
+            raise nats.errors.Error(f"the consumer ended with status {status}")
+
+
+def _stored(msg: Msg) -> StoredMessage:
+    found = msg.metadata
+    return StoredMessage(msg.subject, found.sequence.stream, msg.data, msg.headers or {}, found.timestamp.timestamp())
+
+
+def _config(stream: Stream, replicas: int, max_bytes: int) -> StreamConfig:
+    return StreamConfig(
+        name=stream.name,
+        subjects=[f"{stream.prefix}>"],
+        max_age=stream.keep_s,
+        max_bytes=-1 if stream.single else max_bytes,
+        max_msgs_per_subject=1 if stream.single else -1,
+        discard=DiscardPolicy.NEW if stream.single else DiscardPolicy.OLD,
+        discard_new_per_subject=stream.once,
+        duplicate_window=min(120.0, stream.keep_s),
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_rollup_hdrs=stream.single,
+        deny_delete=True,
+    )

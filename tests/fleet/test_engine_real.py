@@ -1,0 +1,228 @@
+"""The engine on a real nats-server: the contract, kill -9, keys, and bad days."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import nkeys
+import pytest
+
+from clisup.errors import ConfigurationError, WorldError
+from clisup.fleet import nats_engine
+from clisup.fleet.chain import chunk_subject
+from clisup.fleet.nats_engine import NatsEngine, connect
+from tests.fleet.engine_contract import CONTRACT, PATIENCE_S, Check, copied_once
+from tests.fleet.nats_server import NatsServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    running = NatsServer(tmp_path_factory.mktemp("nats"))
+    running.start()
+    yield running
+    running.kill()
+
+
+def with_engine(server: NatsServer, what: Callable[[NatsEngine], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with connect([server.url], "box") as engine:
+            await engine.prepare(1, 256 * 1024 * 1024)
+            await what(engine)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
+def test_the_real_engine(server: NatsServer, check: Check) -> None:
+    with_engine(server, lambda engine: check(engine, check.__name__))
+
+
+async def stored(engine: NatsEngine, subject: str, data: bytes, expected: int) -> int:
+    """Append as an agent does: look after each doubt."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                position = await engine.append(subject, data, expected=expected)
+                if position is not None:
+                    return position
+                last = await engine.last(subject)
+                assert last is not None
+                assert last.data == data
+                return last.position
+            except WorldError as error:
+                assert error.kind == "fleet_away"
+                await asyncio.sleep(0.1)
+
+
+def test_kill_9_loses_and_doubles_nothing_and_readers_go_on(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_engine, "_ANSWER_S", 1.0)
+    count, subject = 60, chunk_subject("box", "killed")
+
+    async def read(engine: NatsEngine) -> list[bytes]:
+        found = list[bytes]()
+        async with aclosing(engine.read(subject)) as messages:
+            async for message in messages:
+                found.append(message.data)
+                if len(found) == count:
+                    break
+        return found
+
+    async def write(engine: NatsEngine) -> None:
+        position = 0
+        for number in range(count):
+            if number in (20, 40):
+                server.kill()
+                server.start()
+            position = await stored(engine, subject, b"%d" % number, position)
+
+    async def both(engine: NatsEngine) -> None:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(read(engine))
+            await write(engine)
+        assert reading.result() == [b"%d" % number for number in range(count)]
+
+    with_engine(server, both)
+
+
+def test_two_agents_copy_a_session_once_through_a_kill(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_engine, "_ANSWER_S", 1.0)
+
+    def again() -> None:
+        server.kill()
+        server.start()
+
+    with_engine(server, lambda engine: copied_once(engine, "copied-through-a-kill", 400, again))
+
+
+def test_a_reader_ends_when_the_engine_lost_what_it_read(tmp_path: Path) -> None:
+    server, subject = NatsServer(tmp_path / "nats"), chunk_subject("box", "s")
+    saved, store = tmp_path / "saved", tmp_path / "nats" / "store"
+    server.start()
+
+    async def read_all(engine: NatsEngine) -> None:
+        for number in range(3):
+            await engine.append(subject, b"%d" % number)
+        server.kill()
+        shutil.copytree(store, saved)
+        server.start()
+        await stored(engine, subject, b"3", 3)
+        async with asyncio.timeout(PATIENCE_S), aclosing(engine.read(subject)) as messages:
+            async for message in messages:
+                if message.position == 4:  # the disk is now one of yesterday
+                    server.kill()
+                    shutil.rmtree(store)
+                    shutil.copytree(saved, store)
+                    server.start()
+        last = await engine.last(subject)
+        assert last is not None
+        assert last.data == b"2"
+
+    try:
+        with_engine(server, read_all)
+    finally:
+        server.kill()
+
+
+def test_a_call_is_refused_and_not_kept_while_the_engine_is_away(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+
+    async def call(engine: NatsEngine) -> None:
+        server.kill()
+        async with asyncio.timeout(PATIENCE_S):
+            while engine._client.is_connected:
+                await asyncio.sleep(0.02)
+        with pytest.raises(WorldError) as caught:
+            await engine.call("clisup.rpc.b.drive.box", b"yes", PATIENCE_S)
+        assert caught.value.kind == "fleet_away"
+
+    try:
+        with_engine(server, call)
+    finally:
+        server.kill()
+
+
+def test_an_engine_that_is_not_there_is_away() -> None:
+    async def run() -> None:
+        async with connect(["nats://me:secret@127.0.0.1:1"], "box", timeout_s=0.5):
+            raise AssertionError("connected")
+
+    with pytest.raises(WorldError, match=r"cannot reach the engine of the fleet at 127.0.0.1:1,") as caught:
+        asyncio.run(run())
+    assert caught.value.kind == "fleet_away"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no key", b"SUAAAA", b"\xff" * 5000])
+def test_a_file_without_a_key_is_a_wrong_configuration(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "seed").write_bytes(content)
+
+    async def run() -> None:
+        async with connect(["nats://127.0.0.1:1"], "box", seed_file=str(tmp_path / "seed")):
+            raise AssertionError("connected")
+
+    with pytest.raises(ConfigurationError, match="cannot use the fleet's key"):
+        asyncio.run(run())
+
+
+def test_a_server_that_is_too_old_is_refused(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_engine, "OLDEST", (99, 0))
+
+    async def run() -> None:
+        async with connect([server.url], "box"):
+            raise AssertionError("connected")
+
+    with pytest.raises(WorldError, match="is nats-server 2") as caught:
+        asyncio.run(run())
+    assert caught.value.kind == "unsupported"
+
+
+def keys(directory: Path) -> tuple[str, str, str]:
+    """Two pairs of keys: the file of a member's seed with its public key, and the file of another's seed."""
+    found = list[tuple[str, str]]()
+    for name in ("member", "other"):
+        seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+        path = directory / f"{name}.seed"
+        path.write_bytes(bytes(seed))
+        found.append((str(path), nkeys.from_seed(bytearray(seed)).public_key.decode()))
+    return found[0][0], found[0][1], found[1][0]
+
+
+def test_a_key_gives_only_its_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_engine, "_ANSWER_S", 1.0)
+    member, public, other = keys(tmp_path)
+    allowed = '["clisup.ev.box.>", "$JS.API.STREAM.MSG.GET.>"]'
+    rights = f'permissions {{ publish: {allowed}, subscribe: ["_INBOX_box.>"] }}'
+    server = NatsServer(tmp_path / "nats", f"authorization {{ users: [ {{ nkey: {public}, {rights} }} ] }}")
+    server.start()
+
+    async def run() -> None:
+        async with connect([server.url], "box", seed_file=member) as engine:
+            with pytest.raises(WorldError) as caught:
+                await engine.append(chunk_subject("another", "s"), b"forged")
+            assert caught.value.kind == "permission_denied"
+            with pytest.raises(WorldError) as caught:
+                await engine.prepare(1, -1)
+            assert caught.value.kind == "permission_denied"
+            with pytest.raises(WorldError) as caught:
+                await engine.append(chunk_subject("box", "s"), b"no stream yet")
+            assert caught.value.kind == "fleet_away"
+
+    async def refused() -> None:
+        async with connect([server.url], "box", seed_file=other, timeout_s=3.0):
+            raise AssertionError("connected")
+
+    try:
+        asyncio.run(run())
+        with pytest.raises(WorldError, match="refuses this member's key") as caught:
+            asyncio.run(refused())
+        assert caught.value.kind == "permission_denied"
+    finally:
+        server.kill()

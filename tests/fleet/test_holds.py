@@ -1,0 +1,93 @@
+"""Holds: one account's limit on several boxes, and the one box that probes it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clisup.errors import WorldError
+from clisup.fleet.holds import AccountHold, clock_agrees, next_step, read_hold, reported, write_hold
+from clisup.policy.rate_limit import AccountLimit
+
+NOW = 1_800_000_000.0
+LIMITED = AccountLimit(state="limited", until=NOW + 600, said_at=NOW)
+OK = AccountLimit(state="ok", said_at=NOW + 700)
+AFTER = NOW + 601
+HOLD_S = 3600.0
+
+
+def step(hold: AccountHold, box: str = "a", now: float = AFTER, probed_s: float = 0.0) -> tuple[str, float | None]:
+    found = next_step(hold, box, now, HOLD_S, probed_s)
+    return found.do, found.until
+
+
+def test_the_later_report_wins() -> None:
+    assert reported(AccountHold(), LIMITED) == AccountHold(limit=LIMITED)
+    assert reported(AccountHold(limit=LIMITED), OK) == AccountHold(limit=OK)
+    assert reported(AccountHold(limit=OK), LIMITED) is None
+    assert reported(AccountHold(limit=OK), AccountLimit()) is None
+
+
+def test_a_report_ends_the_probe() -> None:
+    again = LIMITED.model_copy(update={"said_at": NOW + 605, "until": NOW + 900})
+    assert reported(AccountHold(limit=LIMITED, probe="b"), again) == AccountHold(limit=again)
+
+
+def test_every_box_waits_for_the_end_of_the_limit() -> None:
+    assert step(AccountHold(limit=LIMITED), now=NOW + 1) == ("wait", NOW + 600)
+    assert step(AccountHold(), now=NOW) == ("start", None)
+    assert step(AccountHold(limit=OK)) == ("start", None)
+    assert next_step(AccountHold(limit=LIMITED), "a", NOW + 1, 0, 0).do == "start"
+
+
+def test_after_the_end_one_box_probes_and_the_others_wait_for_it() -> None:
+    hold = AccountHold(limit=LIMITED)
+    mine = next_step(hold, "a", AFTER, HOLD_S, 0)
+    assert mine.hold == AccountHold(limit=LIMITED, probe="a")
+    assert step(mine.hold) == ("probe", None)
+    assert step(mine.hold, "b", probed_s=10) == ("wait", AFTER + 50)
+    assert next_step(mine.hold, "b", AFTER, HOLD_S, 61).hold == AccountHold(limit=LIMITED, probe="b")
+
+
+def test_a_hold_survives_its_value_and_another_value_is_refused() -> None:
+    hold = AccountHold(limit=LIMITED, probe="a")
+    assert read_hold(write_hold(hold)) == hold
+    assert read_hold(b'{"later": 1}') == AccountHold()
+    for value in (b"", b"[]", b'{"limit": 3}'):
+        with pytest.raises(WorldError, match="hold of an account"):
+            read_hold(value)
+
+
+def test_a_box_whose_clock_is_off_shares_no_limit() -> None:
+    assert clock_agrees(NOW, NOW + 4)
+    assert not clock_agrees(NOW, NOW - 6)
+
+
+LIMITS = st.builds(
+    AccountLimit,
+    state=st.sampled_from(["ok", "limited", "warned"]),
+    until=st.sampled_from([None, NOW + 50, NOW + 500]),
+    said_at=st.integers(0, 300).map(lambda s: NOW + s),
+)
+
+
+@given(limits=st.lists(LIMITS, max_size=6, unique_by=lambda limit: limit.said_at), data=st.data())
+def test_the_order_of_reports_does_not_matter(limits: list[AccountLimit], data: st.DataObject) -> None:
+    latest = max(limits, key=lambda limit: limit.said_at or 0.0, default=AccountLimit())
+    hold = AccountHold()
+    for limit in data.draw(st.permutations(limits)):
+        hold = reported(hold, limit) or hold
+    assert hold == AccountHold(limit=latest)
+
+
+@given(boxes=st.lists(st.sampled_from("abc"), max_size=12))
+def test_one_box_probes_at_a_time(boxes: list[str]) -> None:
+    """Every box reads the same value, and one swap against it is stored."""
+    hold, probing = AccountHold(limit=LIMITED), set[str]()
+    for box in boxes:
+        found = next_step(hold, box, AFTER, HOLD_S, 0)
+        if found.do == "probe":
+            probing.add(box)
+            hold = found.hold or hold
+    assert len(probing) == (1 if boxes else 0)
