@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -49,6 +50,7 @@ SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach clients
 NAMED_KEYS = 5  # changed keys that a message names
 LOCK_CHECK_S = 5.0  # between two checks of the state directory's lock
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
+FULL_COLLECTION_AFTER = 100  # collections of the middle generation (10 by default): a full one stops 1,200 clients for 120 ms
 _log = structlog.get_logger()
 
 
@@ -57,6 +59,8 @@ def run_daemon(daemon: Daemon) -> None:
 
     An internal error goes to the log, which redacts it, and not to stderr.
     """
+    gc.freeze()  # the objects of the start live to the end
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     try:
         trio.run(daemon.run)
     except (Exception, BaseExceptionGroup) as error:
