@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from clisup.config.model import Config
 from clisup.daemon.backends import Backends, hide_secrets
 from clisup.daemon.clients.connection import Handlers
 from clisup.daemon.clients.server import Server
+from clisup.daemon.garbage_collector import collect_garbage
 from clisup.daemon.metrics import watch_lag
 from clisup.daemon.notify.notifications import Notifications
 from clisup.daemon.ops.retention import Retention
@@ -50,7 +50,6 @@ SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach clients
 NAMED_KEYS = 5  # changed keys that a message names
 LOCK_CHECK_S = 5.0  # between two checks of the state directory's lock
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
-FULL_COLLECTION_AFTER = 100  # collections of the middle generation (10 by default): a full one stops 1,200 clients for 120 ms
 _log = structlog.get_logger()
 
 
@@ -59,8 +58,6 @@ def run_daemon(daemon: Daemon) -> None:
 
     An internal error goes to the log, which redacts it, and not to stderr.
     """
-    gc.freeze()  # the objects of the start live to the end
-    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     try:
         trio.run(daemon.run)
     except (Exception, BaseExceptionGroup) as error:
@@ -205,6 +202,7 @@ class Daemon:
             nursery.start_soon(self._reload_on_hangups)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.metrics)
+            nursery.start_soon(collect_garbage)
             nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
