@@ -33,13 +33,16 @@ for kind in wheel sdist; do
     try "$kind" "$scratch/$kind/venv/bin/clisup"
 done
 
+# pip alone asks the package index, by its own configuration: pipx and uv take what it has brought.
+"$python" -m pip download --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt -d "$scratch/wheels"
+
 mkdir -p "$scratch/pipx/home"
 PIPX_HOME=$scratch/pipx/tools PIPX_BIN_DIR=$scratch/pipx/bin PIPX_MAN_DIR=$scratch/pipx/man \
-    "$tools/pipx" install --quiet --python "$(command -v "$python")" "$wheel"
+    "$tools/pipx" install --quiet --python "$(command -v "$python")" --pip-args="--no-index --find-links=$scratch/wheels" "$wheel"
 test -f "$scratch/pipx/man/man1/clisup-run.1"
 try pipx "$scratch/pipx/bin/clisup"
 
 mkdir -p "$scratch/uv/home"
 UV_TOOL_DIR=$scratch/uv/tools UV_TOOL_BIN_DIR=$scratch/uv/bin UV_CACHE_DIR=$scratch/uv/cache UV_PYTHON_DOWNLOADS=never \
-    "$tools/uv" tool install --quiet --python "$(command -v "$python")" "$wheel"
+    "$tools/uv" tool install --quiet --offline --no-index --find-links "$scratch/wheels" --python "$(command -v "$python")" "$wheel"
 try uv "$scratch/uv/bin/clisup"
