@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures site packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures site wheel packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,18 +100,18 @@ site: $(RELEASE) packaging/site/node_modules  ## the documentation as a site in 
 packaging/site/node_modules: packaging/site/package-lock.json
 	cd packaging/site && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules
 
-packages: $(READY) $(RELEASE)  ## wheel, sdist and Debian package in dist/, each installed and tried
+wheel: $(READY)
 	packaging/build.sh
+
+packages: wheel $(RELEASE)  ## wheel, sdist and Debian package in dist/, each installed and tried
 	packaging/try.sh
 	packaging/deb.sh
 	packaging/try_deb.sh
 
-pythons: $(READY)  ## the wheel under Python 3.11 to 3.14, with the tests of the pure rules (TESTS="tests/llm" for others)
-	packaging/build.sh
+pythons: wheel  ## the wheel under Python 3.11 to 3.14, with the tests of the pure rules (TESTS="tests/llm" for others)
 	packaging/pythons.sh
 
-image: $(READY)  ## the OCI image, where podman, docker or buildah works
-	packaging/build.sh
+image: wheel  ## the OCI image, where podman, docker or buildah works
 	packaging/image.sh
 
 release: packages image site  ## all packages with SBOM, hashes and the CHANGELOG's section, in dist/; nothing is uploaded

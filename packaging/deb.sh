@@ -56,7 +56,8 @@ cp LICENSE "$root/usr/share/doc/clisup/copyright"
 gzip -9nc CHANGELOG.md > "$root/usr/share/doc/clisup/changelog.gz"
 sed -e "s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@MINOR@/$minor/; s/@NEXT@/$next/" \
     -e "s/@SIZE@/$(du -sk "$root/usr" | cut -f1)/" packaging/debian/control.in > "$root/DEBIAN/control"
-cp packaging/debian/postinst packaging/debian/prerm packaging/debian/postrm "$root/DEBIAN/"
+cp packaging/debian/postinst packaging/debian/prerm "$root/DEBIAN/"
+cp packaging/debian/postinst "$root/DEBIAN/postrm"
 chmod 755 "$root"/DEBIAN/p*
 find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 dpkg-deb --root-owner-group -Zxz --build "$root" "dist/clisup_${version}-1_$arch.deb"
