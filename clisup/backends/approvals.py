@@ -14,7 +14,7 @@ from msgspec import Struct
 from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 
-__all__ = ["ApprovalAnswer", "Questions", "refuse_other_input"]
+__all__ = ["ApprovalAnswer", "Questions", "refuse_other_input", "refuse_rule"]
 
 _ID_CHARS = 256
 _REASON_CHARS = 2000
@@ -41,6 +41,16 @@ def refuse_other_input(answer: ApprovalAnswer, reason: str) -> None:
             f"cannot change the input of this tool call, because {reason}",
             kind="unsupported",
             hint="deny it, and say what to do instead in the next prompt",
+        )
+
+
+def refuse_rule(answer: ApprovalAnswer, what: str, missing: str) -> None:
+    """Raise `UsageError` for an `allow` by a rule that would have to bring answers or values."""
+    if answer.by_rule:
+        raise UsageError(
+            f"cannot {what} by a rule, because a rule has no {missing}",
+            kind="unsupported",
+            hint='ask for it: a rule with decision = "ask" before this one',
         )
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clisup.backends.approvals import ApprovalAnswer
+from clisup.backends.approvals import ApprovalAnswer, refuse_rule
 from clisup.backends.frames import Frame, too_deep
 from clisup.errors import UsageError
 from clisup.policy.form_schema import fields_of, problem_of
@@ -51,12 +51,7 @@ def answer_to_elicitation(asked: Mapping[str, Any], answer: ApprovalAnswer) -> F
         return {"action": "cancel"}
     if answer.decision == "deny":
         return {"action": "decline"}
-    if answer.by_rule:
-        raise UsageError(
-            "cannot accept an elicitation by a rule, because a rule has no values for it",
-            kind="unsupported",
-            hint='ask for it: a rule with decision = "ask" before this one',
-        )
+    refuse_rule(answer, "accept an elicitation", "values for it")
     if asked.get("mode") == "url":
         return {"action": "accept"}
     return {"action": "accept", "content": _content(asked.get("requested_schema"), answer.updated_input or {})}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.updates import Updates
-from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input, refuse_rule
 from clisup.backends.base import Decoded
 from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, too_deep
@@ -149,12 +149,7 @@ def _answers(questions: Sequence[str], answer: ApprovalAnswer) -> Frame:
 
     Raises `UsageError` for answers of another form, and for an allow by a rule: a rule has no answers.
     """
-    if answer.by_rule:
-        raise UsageError(
-            "cannot answer questions by a rule, because a rule has no answers for them",
-            kind="unsupported",
-            hint='ask for it: a rule with decision = "ask" before this one',
-        )
+    refuse_rule(answer, "answer questions", "answers for them")
     given = (answer.updated_input or {}).get("answers", {})
     if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
         raise UsageError(

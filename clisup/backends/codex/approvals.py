@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input
+from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input, refuse_rule
 from clisup.backends.codex.calls import Calls
 from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_str
@@ -149,8 +149,7 @@ def _user_input(params: Frame, calls: Calls) -> _Question:
 
 def _answers(questions: list[Frame], answer: ApprovalAnswer) -> dict[str, str]:
     """Return the answers by the ids of their questions. Raises `UsageError` for missing answers."""
-    if answer.by_rule:
-        raise UsageError("cannot answer questions by a rule, because a rule has no answers", kind="unsupported")
+    refuse_rule(answer, "answer questions", "answers for them")
     given = (answer.updated_input or {}).get("answers")
     found = {}
     for question in questions:

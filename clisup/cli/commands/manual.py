@@ -17,6 +17,7 @@ import click
 
 from clisup import __version__
 from clisup.cli.failure import usage
+from clisup.errors import EXIT_CODES
 
 __all__ = ["man", "page", "pages"]
 
@@ -34,11 +35,6 @@ _FILES = {
     "~/.local/state/clisup": "Its sessions and their journals.",
     "$XDG_RUNTIME_DIR/clisup/clisup.sock": "Its socket.",
 }
-_EXIT = {
-    "0": "done", "1": "the turn failed", "2": "usage", "3": "no daemon runs", "4": "no such session",
-    "69": "the backend is not available, or not logged in", "74": "stdout cannot be written", "75": "busy: try again",
-    "77": "a tool was denied", "78": "configuration", "124": "timed out", "130": "interrupted", "141": "the reader of stdout has left",
-}  # fmt: skip
 
 
 @click.command("man")
@@ -200,8 +196,9 @@ def _commands(command: click.Command, context: click.Context, groups: Mapping[st
 
 
 def _for_all() -> list[str]:
+    exits = {str(code): meaning for code, meaning in EXIT_CODES.items()}
     made = []
-    for title, rows in (("EXIT STATUS", _EXIT), ("ENVIRONMENT", _ENVIRONMENT), ("FILES", _FILES)):
+    for title, rows in (("EXIT STATUS", exits), ("ENVIRONMENT", _ENVIRONMENT), ("FILES", _FILES)):
         made += [f".SH {title}", *_list(rows)]
     return made
 

@@ -19,6 +19,7 @@ from clisup.locations import HERE, socket_for_client
 
 __all__ = [
     "AT_ONCE",
+    "MALFORMED",
     "PATIENCE_S",
     "BoxAnswer",
     "ask_all",
@@ -36,6 +37,9 @@ AT_ONCE = 16
 
 PATIENCE_S = 30.0
 """Seconds for the answer of one box, its connection included."""
+
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What code raises on an answer of a form that clisup does not know."""
 
 _FAILURE = 600
 _T = TypeVar("_T")
@@ -94,7 +98,7 @@ def _ask_one(box: str, ask: Callable[[str], _T], done: queue.SimpleQueue[BoxAnsw
         done.put(BoxAnswer(box, ask(path_of(box)), None))
     except ClisupError as error:
         done.put(BoxAnswer(box, None, error))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):  # no shape that clisup knows
+    except MALFORMED:
         done.put(BoxAnswer(box, None, malformed(box)))
     except BaseException as error:
         done.put(BoxAnswer(box, None, WorldError(f"cannot ask box {box}, because of {type(error).__name__}", box=box)))

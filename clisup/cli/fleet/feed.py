@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from clisup.cli.fleet.asking import AT_ONCE, malformed, path_of
+from clisup.cli.fleet.asking import AT_ONCE, MALFORMED, malformed, path_of
 from clisup.cli.status.columns import checked_rows
 from clisup.cli.top.link import EventFeed
 from clisup.cli.top.model import pause_after
@@ -28,8 +28,6 @@ AGAIN_S = 5.0
 
 LIST_S = 5.0
 """Seconds for the pending approvals of a box."""
-
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class _Box:
@@ -131,7 +129,7 @@ class FleetFeed:
             except ClisupError as error:
                 box.fail(error)
                 pause = AGAIN_S
-            except _MALFORMED:
+            except MALFORMED:
                 box.fail(malformed(box.name))
                 pause = AGAIN_S
             await asyncio.sleep(pause)
@@ -141,13 +139,13 @@ class FleetFeed:
             async with asyncio.timeout(LIST_S):
                 found = (await box.feed.call("approval/list"))["approvals"]
             return [_of_box(box.name, {"type": "approval_requested", **approval}) for approval in found]
-        except (ClisupError, TimeoutError, *_MALFORMED):
+        except (ClisupError, TimeoutError, *MALFORMED):
             return []
 
     def _take(self, name: str, event: Event) -> None:
         try:
             of_box = _of_box(name, event)
-        except _MALFORMED:
+        except MALFORMED:
             self._boxes[name].fail(malformed(name))
             return
         self._on_event(of_box)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from clisup.cli.fleet.asking import (
     AT_ONCE,
+    MALFORMED,
     BoxAnswer,
     ask_all,
     everywhere,
@@ -32,7 +33,6 @@ WAITING = 256
 """Events that are read ahead of the output, of all boxes together."""
 
 _NAME = "clisup-logs"
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 _Said = tuple[str, Event | ClisupError | None]
 
 
@@ -102,7 +102,7 @@ class FleetLogs:
         """Print the event. Return the error of a box that sends what is no event."""
         try:
             checked_event(event)
-        except _MALFORMED:
+        except MALFORMED:
             return malformed(box)
         self._printer.print({"box": box, **event})
         return None
@@ -115,7 +115,7 @@ class FleetLogs:
                 yield {"box": box, **event}
         except ClisupError as error:
             self._failed[box] = error
-        except _MALFORMED:
+        except MALFORMED:
             self._failed[box] = malformed(box)
 
     def _read(self, box: str, after: int | dict[str, int] | None, said: queue.Queue[_Said]) -> None:
@@ -131,7 +131,7 @@ class FleetLogs:
             said.put((box, None))
         except ClisupError as error:
             said.put((box, error))
-        except _MALFORMED:
+        except MALFORMED:
             said.put((box, malformed(box)))
 
 

@@ -13,14 +13,14 @@ from clisup.cli.lookup import all_sessions
 from clisup.cli.status.columns import (
     DEFAULT,
     GO_FIRST,
-    busy,
     checked_rows,
+    chosen,
     inked,
     left_out,
     newest_first,
     sessions_laid_out,
 )
-from clisup.cli.status.page import SHOWN, StatusOptions
+from clisup.cli.status.page import StatusOptions, chosen_sessions
 from clisup.cli.views.approval_table import PendingApprovals, print_approvals
 from clisup.cli.views.layout import Column, lay_out
 from clisup.cli.views.terminal import Ink, cut, duration, size, width_of
@@ -57,12 +57,9 @@ def show_fleet_status(options: StatusOptions) -> int:
         _print_sessions(newest_first(sessions), options.columns, ink, width)
     else:
         _print_boxes(answers, ink, width)
-        room = max(0, SHOWN - sum(map(busy, sessions)))
-        rows = newest_first(sessions)
-        resting = [s for s in rows if not busy(s)]
-        hidden = {id(s) for s in resting[room:]}
+        shown, hidden = chosen_sessions(sessions)
         print()
-        _print_sessions([s for s in rows if id(s) not in hidden], None, ink, width, DEFAULT)
+        _print_sessions(shown, None, ink, width, DEFAULT)
         if hidden:
             print(f"{len(hidden)} older sessions at rest are not shown: clisup sessions --fleet lists them all")
     print_failures(answers)
@@ -126,8 +123,6 @@ def _print_sessions(
     if not sessions:
         print("No sessions.")
         return
-    from clisup.cli.status.columns import chosen
-
     named = chosen(columns) if isinstance(columns, str) else columns
     names = ["BOX", *(name for name in named or listed if name != "BOX")]
     layout = sessions_laid_out(sessions, names, width, () if named else GO_FIRST)

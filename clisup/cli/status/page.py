@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clisup.client.raw import JsonObject
 
-__all__ = ["StatusOptions", "absence", "ask", "is_absent", "page", "render", "show_status"]
+__all__ = ["StatusOptions", "absence", "ask", "chosen_sessions", "is_absent", "page", "render", "show_status"]
 
 SHOWN = 20
 """Sessions on the page: all that work or wait for a person, and the newest of the others up to this number."""
@@ -206,7 +206,7 @@ _ACCOUNTS = (
 def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
     if not sessions:
         return "No sessions."
-    shown, others = _chosen_sessions(sessions)
+    shown, others = chosen_sessions(sessions)
     layout = sessions_laid_out(shown, DEFAULT, width, GO_FIRST)
     lines = inked(layout, shown, ink)
     if note := left_out(layout):
@@ -218,7 +218,7 @@ def _sessions(sessions: list[JsonObject], ink: Ink, width: int | None) -> str:
     return "\n".join(lines)
 
 
-def _chosen_sessions(sessions: list[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
+def chosen_sessions(sessions: list[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the sessions of the page and the others, both newest first."""
     room = max(0, SHOWN - sum(map(busy, sessions)))
     shown: list[JsonObject] = []

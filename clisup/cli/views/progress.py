@@ -35,9 +35,8 @@ class TurnProgress:
         self._tokens = 0
         self.cost_usd: float | None = None
         """Cost of the turn so far, if it is known."""
-        self._unpriced: str | None = (
-            None  # the id of the turn, if its usage has changed since the last look at its cost
-        )
+        self._unpriced: str | None = None
+        """Id of the turn, if its usage has changed since the last look at its cost."""
 
     def take(self, event: Event, now: float) -> None:
         """Note an event of the turn."""
