@@ -55,7 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"clisup.recordings"},
     # Boxes: their list, and the way to each. The clients load it when a box is named. And the rules of copies, jobs and holds of
     # a fleet, with the engine that they stand on.
-    "clisup.fleet": SHARED | {"clisup.host.files", "clisup.model", "clisup.policy"},
+    # The agent reads the configuration, and knows the table of methods.
+    "clisup.fleet": SHARED | {"clisup.host", "clisup.model", "clisup.policy", "clisup.config", "clisup.wire"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED

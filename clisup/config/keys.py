@@ -136,6 +136,11 @@ KEYS: dict[str, ConfigKey] = {
     "tracing.content": ConfigKey("at_once", "true: spans hold prompts, answers, and the tools' input and output"),
     "tracing.max_queue": ConfigKey("at_once", "limit of spans that wait; above it the oldest turns are dropped"),
     "tracing.timeout_s": ConfigKey("at_once", "time for one request to the collector"),
+    "fleet.share": ConfigKey("at_once", "\"all\": other boxes can read the sessions while this box is away; \"status\": only their rows leave it"),
+    "fleet.accept": ConfigKey("at_once", "members that may drive this box and give it jobs; \"*\": all. Empty: none"),
+    "fleet.labels": ConfigKey("at_once", "labels that a job can ask for, such as { gpu = \"h100\" }"),
+    "fleet.workspaces": ConfigKey("at_once", "directories that a job can name, such as { app = \"~/app\" }"),
+    "fleet.max_jobs": ConfigKey("at_once", "limit of the fleet's jobs that run here at once; 0: as many as `daemon.max_running`"),
     "notify": ConfigKey("at_once", "messages about events, as [[notify]] tables, at most 32 (docs/how-to/notify.md)"),
     "notify[].name": ConfigKey("at_once", "name in `clisup notify` and in the log; empty: the program, or the host. A new name begins with new events"),
     "notify[].on": ConfigKey("at_once", "\"approval_requested\", \"turn_failed\" (also timed out), \"turn_completed\" (every end of a turn), \"limit\" (a rate limit holds turns back)"),
@@ -159,7 +164,13 @@ KEYS: dict[str, ConfigKey] = {
 # fmt: on
 
 
-_NAMED = ("backends.*.env", "backends.*.env_files", "tracing.headers")  # tables whose keys are the user's own
+_NAMED = (
+    "backends.*.env",
+    "backends.*.env_files",
+    "tracing.headers",
+    "fleet.labels",
+    "fleet.workspaces",
+)  # tables whose keys are the user's own
 
 
 _PART = re.compile(r'"([^"]*)"|([^."]+)')
@@ -232,7 +243,9 @@ def changes(old: Config, new: Config) -> list[Change]:
     for key in [*after, *(key for key in before if key not in after)]:
         backend = key.split(".")[1] if key.startswith("backends.") else None
         row = key_of(key)
-        empty = key.endswith((".env", ".env_files", ".headers")) and (before.get(key) == {} or after.get(key) == {})
+        empty = key.endswith((".env", ".env_files", ".headers", ".labels", ".workspaces")) and (
+            before.get(key) == {} or after.get(key) == {}
+        )
         if backend in come or backend in gone or row is None or empty:  # the names in the table are reported instead
             continue
         if key not in before or key not in after:
@@ -269,6 +282,7 @@ _TABLES = {
     "backends.*.approvals": "Answers to a CLI's permission requests (docs/how-to/approvals.md).",
     "backends.*.live": "Limits after which the resting process of a live session ends; 0: no limit.",
     "backends.*.limits": "Bytes, and counts; 0: none.",
+    "fleet": "This box in a fleet (docs/how-to/fleet.md); read by `clisup fleet agent`.",
     "notify[]": "Receiver of messages: a command, or an address (docs/how-to/notify.md).",
     "prices": "Prices of tokens by pattern of model names; they precede the built-in list (docs/reference/budgets.md).",
     "prices.*": "Prices of the matching models: US dollars for a million tokens.",

@@ -239,6 +239,23 @@ class TracingConfig(_Table):
     timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
 
 
+class FleetConfig(_Table):
+    """Table `[fleet]`: what this box shares with the fleet that it has joined. The fleet's agent reads it."""
+
+    share: Literal["all", "status"] = "all"
+    accept: Annotated[
+        list[Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,31}|\*)$")]], Field(max_length=256)
+    ] = []
+    labels: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")], Annotated[str, Field(max_length=256)]
+    ] = {}
+    workspaces: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")],
+        Annotated[str, Field(pattern=r"^(/|~/)", max_length=4096)],
+    ] = {}
+    max_jobs: Annotated[int, Field(ge=0, le=10_000)] = 0
+
+
 NotifyEvent = Literal["approval_requested", "turn_failed", "turn_completed", "limit"]
 NotifyFormat = Literal["json", "ntfy", "slack", "gotify"]
 _LOOPBACK = re.compile(r"http://(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?(/|$)")
@@ -337,6 +354,7 @@ class Config(_Table):
     defaults: DefaultsConfig = DefaultsConfig.model_construct()
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
+    fleet: FleetConfig = FleetConfig.model_construct()
     notify: Annotated[list[NotifyConfig], Field(max_length=MAX_NOTIFY), AfterValidator(_distinct)] = []
     prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 

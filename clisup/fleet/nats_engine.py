@@ -20,6 +20,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy,
 
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
+from clisup.fleet.member import MemberKey
 
 __all__ = ["OLDEST", "NatsEngine", "connect"]
 
@@ -44,18 +45,18 @@ async def connect(
     servers: Sequence[str],
     member: str,
     *,
-    seed_file: str | None = None,
+    key: MemberKey | None = None,
     tls: ssl.SSLContext | None = None,
     timeout_s: float = 10.0,
 ) -> AsyncIterator[NatsEngine]:
     """Connect to the engine's nodes as a member of the fleet.
 
-    The client reconnects by itself. `seed_file` holds the member's key. Raises `WorldError`: `fleet_away` without an
+    The client reconnects by itself. Raises `WorldError`: `fleet_away` without an
     answer in time, `permission_denied` for a refused key, `unsupported` for a server that is too old. Raises
-    `ConfigurationError` for a file without a key.
+    `ConfigurationError` for a key that is none.
     """
     client, faults = Client(), Faults()
-    options: dict[str, Any] = {"nkeys_seed_str": _seed(seed_file)} if seed_file else {}
+    options: dict[str, Any] = {"nkeys_seed_str": _seed(key)} if key is not None else {}
     try:
         async with asyncio.timeout(timeout_s):
             await client.connect(
@@ -84,18 +85,14 @@ async def connect(
             await client.close()
 
 
-def _seed(path: str) -> str:
-    """Return the key of a file. Raises `ConfigurationError` if it has none."""
+def _seed(key: MemberKey) -> str:
+    """Return the text of a key. Raises `ConfigurationError` if it is none."""
     try:
-        with open(path, "rb") as file:
-            seed = file.read(1024).strip()
-        nkeys.from_seed(bytearray(seed))
-        return seed.decode("ascii")
-    except OSError as error:
-        why = error.strerror or "it cannot be read"
+        nkeys.from_seed(bytearray(key.reveal().encode()))
     except Exception:  # nkeys raises errors of base64 and of its own
-        why = "it holds no key"
-    raise ConfigurationError(f"cannot use the fleet's key {path}, because {why}", hint="join the fleet again")
+        message = "cannot use this member's key of the fleet, because it is damaged"
+        raise ConfigurationError(message, hint="join the fleet again: clisup fleet join FILE") from None
+    return key.reveal()
 
 
 def _unreachable(servers: Sequence[str], faults: Faults, error: BaseException) -> WorldError:

@@ -15,6 +15,7 @@ import pytest
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet import nats_engine
 from clisup.fleet.chain import chunk_subject
+from clisup.fleet.member import MemberKey
 from clisup.fleet.nats_engine import NatsEngine, connect
 from tests.fleet.engine_contract import CONTRACT, PATIENCE_S, Check, copied_once
 from tests.fleet.nats_server import NatsServer
@@ -159,16 +160,13 @@ def test_an_engine_that_is_not_there_is_away() -> None:
     assert caught.value.kind == "fleet_away"
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no key", b"SUAAAA", b"\xff" * 5000])
-def test_a_file_without_a_key_is_a_wrong_configuration(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "seed").write_bytes(content)
-
+@pytest.mark.parametrize("text", ["", "no key", "SUAAAA", "\xff" * 5000])
+def test_what_is_no_key_is_a_wrong_configuration(text: str) -> None:
     async def run() -> None:
-        async with connect(["nats://127.0.0.1:1"], "box", seed_file=str(tmp_path / "seed")):
+        async with connect(["nats://127.0.0.1:1"], "box", key=MemberKey(text)):
             raise AssertionError("connected")
 
-    with pytest.raises(ConfigurationError, match="cannot use the fleet's key"):
+    with pytest.raises(ConfigurationError, match="cannot use this member's key"):
         asyncio.run(run())
 
 
@@ -184,27 +182,24 @@ def test_a_server_that_is_too_old_is_refused(server: NatsServer, monkeypatch: py
     assert caught.value.kind == "unsupported"
 
 
-def keys(directory: Path) -> tuple[str, str, str]:
-    """Two pairs of keys: the file of a member's seed with its public key, and the file of another's seed."""
-    found = list[tuple[str, str]]()
-    for name in ("member", "other"):
-        seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-        path = directory / f"{name}.seed"
-        path.write_bytes(bytes(seed))
-        found.append((str(path), nkeys.from_seed(bytearray(seed)).public_key.decode()))
-    return found[0][0], found[0][1], found[1][0]
+def keys() -> tuple[MemberKey, str, MemberKey]:
+    """Two keys, the first with its public part."""
+    seeds = [nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER) for _ in range(2)]
+    public = nkeys.from_seed(bytearray(seeds[0])).public_key.decode()
+    member, other = (MemberKey(bytes(seed).decode()) for seed in seeds)
+    return member, public, other
 
 
 def test_a_key_gives_only_its_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_engine, "_ANSWER_S", 1.0)
-    member, public, other = keys(tmp_path)
+    member, public, other = keys()
     allowed = '["clisup.ev.box.>", "$JS.API.STREAM.MSG.GET.>"]'
     rights = f'permissions {{ publish: {allowed}, subscribe: ["_INBOX_box.>"] }}'
     server = NatsServer(tmp_path / "nats", f"authorization {{ users: [ {{ nkey: {public}, {rights} }} ] }}")
     server.start()
 
     async def run() -> None:
-        async with connect([server.url], "box", seed_file=member) as engine:
+        async with connect([server.url], "box", key=member) as engine:
             with pytest.raises(WorldError) as caught:
                 await engine.append(chunk_subject("another", "s"), b"forged")
             assert caught.value.kind == "permission_denied"
@@ -216,7 +211,7 @@ def test_a_key_gives_only_its_rights(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert caught.value.kind == "fleet_away"
 
     async def refused() -> None:
-        async with connect([server.url], "box", seed_file=other, timeout_s=3.0):
+        async with connect([server.url], "box", key=other, timeout_s=3.0):
             raise AssertionError("connected")
 
     try:
