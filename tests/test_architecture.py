@@ -132,6 +132,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.fleet.chain": {"msgspec"},
     "clisup.fleet.jobs": {"msgspec"},
     "clisup.fleet.holds": {"pydantic"},
+    "clisup.fleet.agent.holding": {"msgspec", "structlog"},
     "clisup.fleet.nats_engine": {
         "nats",
         "nkeys",

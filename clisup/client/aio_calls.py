@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clisup.client.aio_session import AsyncApprovals, AsyncEvents, AsyncSession
     from clisup.client.answers import Approval, Decision
     from clisup.wire.results import (
+        AccountListResult,
         BackendEnvResult,
         BackendInfo,
         CheckFinding,
@@ -207,6 +208,18 @@ class AsyncCalls(AsyncRequests):
 
         params = given({"dry_run": dry_run, "older_than_s": older_than_s, "foreign": foreign or None})
         return read(GcResult, await self.call("daemon/gc", **params), "daemon/gc")
+
+    async def accounts(self) -> AccountListResult:
+        """Return the accounts that the configuration names, with their limits. `status` has all accounts in use."""
+        from clisup.wire.results import AccountListResult
+
+        return await self._read(AccountListResult, "account/list")
+
+    async def report_account(
+        self, account: str, limit: JsonObject | None = None, *, probe: Literal["here", "elsewhere"] = "here"
+    ) -> None:
+        """Report a limit that another box has learned, and which boxes try first after its end (`account/report`)."""
+        await self.call("account/report", **given({"account": account, "limit": limit, "probe": probe}))
 
     async def notify_targets(self) -> list[NotifyRow]:
         """Return the targets of `[[notify]]` with their state and counts."""

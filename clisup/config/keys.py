@@ -82,6 +82,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.mode": ConfigKey("next_turn", "\"one-shot\": a process for each turn; \"live\": one process for many turns (docs/how-to/live-sessions.md); \"auto\": live for the API kinds, else one-shot. `session/new` takes precedence"),
     "backends.*.permission_mode": ConfigKey("next_turn", "permission mode of sessions that name none, in the CLI's words; empty: the CLI's default"),
     "backends.*.model": ConfigKey("next_turn", "model of sessions that name none; empty: the CLI's default"),
+    "backends.*.account": ConfigKey("next_turn", "name of the backend's account; backends with one name share its rate limit, on every box of a fleet. Empty: told apart by its credentials, not shared"),
     "backends.*.base_url": ConfigKey("next_turn", "address of the API (API kinds); empty: the vendor's"),
     "backends.*.key_env": ConfigKey("next_turn", "variable with the API's key, passed to this backend alone; defaults to the preset's"),
     "backends.*.dialect": ConfigKey("next_turn", "API of OpenAI that the server speaks: \"responses\" or \"chat\""),

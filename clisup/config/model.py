@@ -147,6 +147,7 @@ class BackendConfig(_Table):
     mode: Mode = "auto"
     permission_mode: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")] = ""
     model: Annotated[str, Field(max_length=256, pattern=r"^([^\x00-\x1f-][^\x00-\x1f]*)?$")] = ""
+    account: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,47})?$")] = ""
     base_url: Annotated[str, Field(max_length=2048, pattern=r"^(https?://[^\s]+)?$")] = ""
     key_env: Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
     dialect: Dialect = ""

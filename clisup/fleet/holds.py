@@ -2,6 +2,7 @@
 
 Each box folds the events of its own turns into an `AccountLimit` (`clisup.policy.rate_limit`) and swaps a later report
 into the engine. After the end of a limit one box probes the account with a single turn. The others wait for its report.
+Only accounts that the configuration names are shared.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from clisup.errors import WorldError
 from clisup.policy.rate_limit import AccountLimit
 
-__all__ = ["AccountHold", "HoldStep", "clock_agrees", "next_step", "read_hold", "reported", "write_hold"]
+__all__ = ["AccountHold", "HoldStep", "believable", "clock_agrees", "next_step", "read_hold", "reported", "write_hold"]
 
 PROBE_S = 60.0
 """Seconds for which the other boxes wait for the report of the box that probes."""
+EARLY_S = 10.0
+"""Seconds before the end from which a box announces its probe, so that the others know it at the end by their clocks."""
 CLOCK_S = 5.0
 """Largest difference to the engine's clock with which a box shares limits. Their ends are times of day."""
 
@@ -31,7 +34,10 @@ class AccountHold(BaseModel):
 
 
 class HoldStep(NamedTuple):
-    """Step of a box before a new turn. `wait`: until the time `until`. `probe`: swap in `hold`, then start one turn."""
+    """Step of a box with turns that wait. `wait`: until the time `until`.
+
+    `probe`: swap in `hold`, then start one turn, after the limit's end.
+    """
 
     do: Literal["start", "wait", "probe"]
     until: float | None = None
@@ -63,7 +69,7 @@ def reported(hold: AccountHold, own: AccountLimit) -> AccountHold | None:
 
 
 def next_step(hold: AccountHold, box: str, now: float, hold_s: float, probed_s: float) -> HoldStep:
-    """Return what a box does with a new turn.
+    """Return what a box with waiting turns does.
 
     `hold_s` bounds the wait for a limit, as on one box. `probed_s` are the seconds since this box first saw the present
     probe, by its own monotonic clock.
@@ -71,13 +77,21 @@ def next_step(hold: AccountHold, box: str, now: float, hold_s: float, probed_s: 
     limit = hold.limit
     if limit.state != "limited" or limit.until is None or not hold_s:
         return HoldStep("start")
-    if (until := limit.holds(now, hold_s)) is not None:
+    if (until := limit.holds(now, hold_s)) is not None and until - now > EARLY_S:
         return HoldStep("wait", until)
     if hold.probe == box:
         return HoldStep("probe")
     if hold.probe and probed_s < PROBE_S:
         return HoldStep("wait", now + PROBE_S - probed_s)
     return HoldStep("probe", hold=hold.model_copy(update={"probe": box}))
+
+
+def believable(hold: AccountHold, at: float) -> AccountHold:
+    """Return the hold, without a limit from after the time `at` at which the engine stored it.
+
+    The report of a wrong clock would otherwise outlast all true ones.
+    """
+    return hold if (hold.limit.said_at or 0.0) <= at + CLOCK_S else AccountHold()
 
 
 def clock_agrees(own: float, engine: float) -> bool:

@@ -127,6 +127,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "no messages": _event("error", "notify error", "a receiver cannot keep its cursor"),
     # accounts, storage, retention, drift
     "account limit": _event("warning", "account state until", "a rate limit begins to hold turns, or ends"),
+    "clock of this box": _event("warning", "off_s shares", "the fleet's agent: a clock over 5 s off shares no limits"),
+    "holds not read": _event("warning", "error", "the fleet's agent cannot read the limits of shared accounts"),
     "account limits not read": _event("warning", "error", "the known rate limits are lost"),
     "storage trouble": _event("error", "state error", "the state directory refuses writes"),
     "storage works again": _event("warning", "refused", "the state directory accepts writes"),

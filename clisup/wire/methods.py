@@ -39,6 +39,8 @@ METHODS: dict[str, Method] = {
     "daemon/gc": Method(p.GcParams, r.GcResult, "admin", "Remove closed sessions and leftovers, or list them."),
     "notify/list": Method(p.Empty, r.NotifyListResult, "observe", "List the targets of [[notify]] with their state and counts."),
     "notify/test": Method(p.NotifyTestParams, r.NotifyTestResult, "drive", "Send a test message to one target of [[notify]] or to all, and return what came back."),
+    "account/list": Method(p.Empty, r.AccountListResult, "observe", "List the accounts that the configuration names, with their rate limits and waiting sessions."),
+    "account/report": Method(p.AccountReportParams, r.Done, "drive", "For the fleet's agent: report a rate limit that another box has learned, and who tries first after its end."),
     "backend/list": Method(p.Empty, None, "observe", "List the configured backends, their versions, and why a backend is not available."),
     "backend/env": Method(p.BackendEnvParams, r.BackendEnvResult, "observe", "Show the variables that a backend's environment keeps, drops and sets: names and rules, never values."),
     "backend/models": Method(p.BackendModelsParams, r.BackendModelsResult, "drive", "List the models that the provider of an API backend offers. Asks the provider, no model."),

@@ -92,6 +92,29 @@ class NotifyTestParams(Params):
     name: Annotated[str, Field(max_length=64)] | None = None
 
 
+AccountName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,47}$")]
+EpochSeconds = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+
+
+class LearnedLimit(Params):
+    """Limit of an account as another box reports it. Times are seconds since the epoch."""
+
+    state: Literal["ok", "warned", "limited"]
+    said_at: EpochSeconds
+    until: EpochSeconds | None = None
+    limit_type: Annotated[str, Field(max_length=200)] | None = None
+    utilization: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    message: Annotated[str, Field(max_length=200)] | None = None
+
+
+class AccountReportParams(Params):
+    """`probe` names the boxes that have the first try after the limit's end."""
+
+    account: AccountName
+    limit: LearnedLimit | None = None
+    probe: Literal["here", "elsewhere"] = "here"
+
+
 class BackendEnvParams(Params):
     name: Annotated[str, Field(max_length=64)]
     env: dict[str, str] = {}

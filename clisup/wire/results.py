@@ -10,6 +10,7 @@ from clisup.config.keys import Effect
 from clisup.model.prompts.options import ToolSpec
 from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
+from clisup.policy.rate_limit import AccountLimit
 
 GcItemKind = Literal[
     "session", "events", "private", "run", "scratch", "temporary", "trash", "cgroup", "socket", "worktree"
@@ -134,6 +135,20 @@ class NotifyTest(Result):
 
 class NotifyTestResult(Result):
     results: list[NotifyTest]
+
+
+class SharedAccount(Result):
+    """Account that the configuration names. Times of `limit` are seconds since the epoch, as its CLI reported them."""
+
+    account: str
+    limit: AccountLimit
+    waiting: list[str]
+    probe: str | None
+
+
+class AccountListResult(Result):
+    accounts: list[SharedAccount]
+    limit_hold_s: float
 
 
 class BackendInfo(Result):

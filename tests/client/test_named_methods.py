@@ -40,6 +40,9 @@ def sample(model: type[BaseModel], **given: Any) -> dict[str, Any]:
 
 
 SUMMARY = sample(results.SessionSummary, session_id=SESSION, created_at="2026-01-01T00:00:00Z")
+SHARED: dict[str, Any] = {
+    "account": "team", "limit": {"state": "limited", "until": 9.5, "said_at": 1.5}, "waiting": [SESSION], "probe": None,
+}  # fmt: skip
 NOTIFY: dict[str, Any] = {
     "name": "hook", "on": ["turn_failed"], "kind": "url", "target": "h", "format": "json", "signed": True, "labels": {}, "backends": [],
     "state": "ok", "failing_since": None, "error": None, "delivered": 1, "failed": 0, "given_up": 0,
@@ -105,6 +108,9 @@ CASES: dict[str, Case] = {
                       {"dry_run": True, "items": [], "bytes": 0, "failed": [], "more": 3}, lambda result: result.more == 3),
     "notify/list": Case(lambda c: c.notify_targets(), {"targets": [NOTIFY]}, lambda rows: rows == [results.NotifyRow(**NOTIFY)]),
     "notify/test": Case(lambda c: c.test_notify("hook"), {"results": [TESTED]}, lambda found: found == [results.NotifyTest(**TESTED)]),
+    "account/list": Case(lambda c: c.accounts(), {"accounts": [SHARED], "limit_hold_s": 9.0},
+                         lambda found: found.accounts == [results.SharedAccount(**SHARED)]),
+    "account/report": Case(lambda c: c.report_account("team", SHARED["limit"], probe="elsewhere"), {"ok": True}),
     "backend/list": Case(lambda c: c.backends(), [BACKEND], lambda found: found == [results.BackendInfo(**BACKEND)]),
     "backend/env": Case(lambda c: c.backend_env("demo", {"A": "b"}), {"kept": [{"name": "HOME", "rule": "keep"}], "dropped": [], "set": []},
                         lambda result: result.kept[0].name == "HOME"),

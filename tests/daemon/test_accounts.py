@@ -12,11 +12,12 @@ import pytest
 from harness import Harness, until
 from recorder_in_memory import GoodDisk
 
+from clisup.config.model import parse_config
 from clisup.daemon.limits import accounts as module
 from clisup.daemon.limits.accounts import ACCOUNTS_MAX, Account, Accounts
 from clisup.errors import ClisupError
 from clisup.model.events import RateLimit
-from clisup.policy.rate_limit import SAME_S
+from clisup.policy.rate_limit import SAME_S, AccountLimit
 
 
 def account(daemon: Harness, name: str = "demo") -> dict[str, Any]:
@@ -145,12 +146,12 @@ def test_a_warning_holds_nobody(serve: Callable[..., Harness]) -> None:
 
 
 def book(state_dir: Path) -> Accounts:
-    return Accounts(str(state_dir), cast("Any", GoodDisk()), hold_s=3600)
+    return Accounts(str(state_dir), cast("Any", GoodDisk()), parse_config({"daemon": {"limit_hold_s": 3600}}))
 
 
 def of_token(accounts: Accounts, number: int) -> Account:
     """The account of a session whose client brought this token."""
-    backend = SimpleNamespace(config=SimpleNamespace(kind="claude", env={}))
+    backend = SimpleNamespace(config=SimpleNamespace(kind="claude", env={}, account=""))
     return accounts.account_of(cast("Any", backend), {"ANTHROPIC_AUTH_TOKEN": f"token {number}"})
 
 
@@ -213,3 +214,100 @@ def test_of_too_many_accounts_the_one_heard_of_longest_ago_is_forgotten(tmp_path
 def test_a_file_of_limits_that_somebody_changed_ends_no_daemon(tmp_path: Path) -> None:
     (tmp_path / "accounts.json").write_text('{"version": 1, "salt": [], "limits": [1]}')
     assert of_token(book(tmp_path), 0).limit.state == "unknown"
+
+
+# -- accounts that the configuration names, which a fleet shares -------------------------------------------------------
+
+
+def shared(daemon: Harness) -> dict[str, Any]:
+    (row,) = daemon.call("account/list")["accounts"]
+    return cast("dict[str, Any]", row)
+
+
+def test_backends_with_one_account_share_its_limit_and_the_other_accounts_are_not_listed(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(demo={"account": "team-max-1", "request_env": ["MY_TOKEN"]})
+    use_up(daemon)
+    assert daemon.new().call("prompt", prompt="hello")["held"]["account"] == "team-max-1"
+    use_up(daemon, env={"MY_TOKEN": "a client's own"})
+    row = shared(daemon)
+    assert (row["account"], row["limit"]["state"], len(row["waiting"])) == ("team-max-1", "limited", 1)
+    assert {row["account"].partition("#")[0] for row in daemon.call("daemon/status")["accounts"]} == {
+        "team-max-1", "demo",
+    }  # fmt: skip
+
+
+def test_an_account_with_the_name_of_a_kind_is_another_than_the_login(tmp_path: Path) -> None:
+    accounts = book(tmp_path)
+    login, named = (
+        accounts.account_of(
+            cast("Any", SimpleNamespace(config=SimpleNamespace(kind="claude", env={}, account=name))), {}
+        )
+        for name in ("", "claude")
+    )
+    assert login is not named and login.name == named.name
+
+
+def test_a_limit_that_another_box_reports_holds_turns_until_its_end_and_survives_a_restart(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(demo={"account": "team"})
+    now = time.time()
+    limit = {"state": "limited", "until": now + 3600, "said_at": now}
+    daemon.call("account/report", account="team", limit=limit)
+    assert daemon.new().call("prompt", prompt="hello")["held"]["retry_after_s"] > 3000
+    daemon.call("account/report", account="team", limit={"state": "ok", "said_at": now - 1})  # older
+    daemon.call("account/report", account="team", limit={"state": "ok", "said_at": now + 600})  # from a wrong clock
+    daemon.restart()
+    assert (shared(daemon)["limit"]["state"], len(shared(daemon)["waiting"])) == ("limited", 1)
+    daemon.call("account/report", account="team", limit={"state": "ok", "said_at": now + 1})
+    until(lambda: not shared(daemon)["waiting"])
+
+
+def test_while_another_box_tries_first_no_turn_starts_here(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo={"account": "team"})
+    daemon.call("account/report", account="team", probe="elsewhere")
+    assert daemon.new().ask("hello")["outcome"] == "completed"  # without a limit there is nothing to try
+    now = time.time()
+    limit = {"state": "limited", "until": now - 1, "said_at": now}
+    daemon.call("account/report", account="team", limit=limit, probe="elsewhere")
+    session = daemon.new()
+    held = session.call("prompt", prompt="hello")["held"]
+    assert (held["until"], held["position"]) == (None, 1)
+    until(lambda: shared(daemon)["waiting"] == [session.id])
+    daemon.call("account/report", account="team", probe="elsewhere")
+    assert not session.events("turn_started")
+    daemon.call("account/report", account="team")
+    session.await_event("turn_completed")
+
+
+def test_the_first_try_of_another_box_has_a_minute_and_ends_with_the_longest_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "clock", SimpleNamespace(wall=lambda: now))
+    config = parse_config({"daemon": {"limit_hold_s": 100}, "backends": {"demo": {"account": "team"}}})
+    used = Accounts(str(tmp_path), cast("Any", GoodDisk()), config).shared["team"]
+
+    def waits() -> bool:
+        return used.held("s") is not None
+
+    used.learn(AccountLimit(state="limited", until=1010, said_at=1000), elsewhere=True)
+    now = 1069.0
+    assert waits()
+    now = 1070.0
+    assert not waits()
+    used.learn(None, elsewhere=True)
+    assert waits()
+    now = 1099.0
+    assert waits()
+    now = 1100.0
+    assert not waits()
+    used.learn(None, elsewhere=True)
+    assert not waits()
+
+
+def test_a_report_about_an_account_that_no_backend_has_is_refused(serve: Callable[..., Harness]) -> None:
+    with pytest.raises(ClisupError, match="no backend has the account 'team'"):
+        serve().call("account/report", account="team")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from clisup.errors import WorldError
@@ -17,6 +18,7 @@ class MemoryEngine:
 
     def __init__(self) -> None:
         self.away = False
+        self.clock: Callable[[], float] = time.time
         self._streams: dict[str, list[StoredMessage]] = {}
         self._ends: dict[str, int] = {}
         self._handlers: dict[str, Handler] = {}
@@ -37,7 +39,7 @@ class MemoryEngine:
         if stream.single and last:
             kept.remove(last)
         position = self._ends[stream.name] = self._ends.get(stream.name, 0) + 1
-        kept.append(StoredMessage(subject, position, data, dict(headers or {}), 1.0))
+        kept.append(StoredMessage(subject, position, data, dict(headers or {}), self.clock()))
         async with self._change:
             self._change.notify_all()
         return position
@@ -89,6 +91,10 @@ class MemoryEngine:
         self._ends[name] -= count
         async with self._change:
             self._change.notify_all()
+
+    def subjects(self) -> set[str]:
+        """Return the subjects with a message."""
+        return {message.subject for kept in self._streams.values() for message in kept}
 
     def _check(self) -> None:
         if self.away:

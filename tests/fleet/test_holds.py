@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.errors import WorldError
-from clisup.fleet.holds import AccountHold, clock_agrees, next_step, read_hold, reported, write_hold
+from clisup.fleet.holds import AccountHold, believable, clock_agrees, next_step, read_hold, reported, write_hold
 from clisup.policy.rate_limit import AccountLimit
 
 NOW = 1_800_000_000.0
@@ -48,6 +48,20 @@ def test_after_the_end_one_box_probes_and_the_others_wait_for_it() -> None:
     assert step(mine.hold) == ("probe", None)
     assert step(mine.hold, "b", probed_s=10) == ("wait", AFTER + 50)
     assert next_step(mine.hold, "b", AFTER, HOLD_S, 61).hold == AccountHold(limit=LIMITED, probe="b")
+
+
+def test_a_box_announces_its_probe_shortly_before_the_end() -> None:
+    hold = AccountHold(limit=LIMITED)
+    assert step(hold, now=NOW + 580) == ("wait", NOW + 600)
+    early = next_step(hold, "a", NOW + 595, HOLD_S, 0)
+    assert (early.do, early.hold) == ("probe", AccountHold(limit=LIMITED, probe="a"))
+    assert step(AccountHold(limit=LIMITED, probe="a"), "b", NOW + 595, probed_s=3)[0] == "wait"
+
+
+def test_a_report_from_the_future_is_not_believed() -> None:
+    hold = AccountHold(limit=LIMITED, probe="a")
+    assert believable(hold, NOW - 4) == hold
+    assert believable(hold, NOW - 6) == AccountHold()
 
 
 def test_a_hold_survives_its_value_and_another_value_is_refused() -> None:

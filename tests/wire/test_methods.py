@@ -15,6 +15,7 @@ from clisup.wire.methods import METHODS, Method, Role
 
 SESSION = "0d9c1c1e-0000-4000-8000-000000000000"
 SMALLEST: dict[str, dict[str, Any]] = {
+    "account/report": {"account": "team"},
     "backend/env": {"name": "demo"},
     "backend/models": {"name": "groq"},
     "backend/sessions": {"cwd": "/"},
@@ -81,7 +82,7 @@ def test_every_param_of_the_smallest_call_is_required(name: str) -> None:
 def test_whatever_changes_something_is_not_open_to_an_observer() -> None:
     changing = {"daemon/shutdown", "daemon/restart", "daemon/reload", "daemon/gc"}
     changing |= {"backend/check", "backend/models"}  # they run the CLIs
-    changing |= {"notify/test"}
+    changing |= {"notify/test", "account/report"}
     changing |= {"approval/respond", "tool/serve", "tool/result", "bridge/hello", "bridge/call"}
     changing |= {f"session/{name}" for name in ("new", "prompt", "interrupt", "close", "delete", "fork")}
     changing |= {f"session/{name}" for name in ("compact", "set_model", "set_permission_mode", "context_usage")}

@@ -3,6 +3,9 @@
 The backend's kind, and explicitly set credentials and config directories, identify an account. Without any, the account
 is the login of the daemon's user. The account's name holds no secret: the name ends with a keyed hash of the
 credentials and directories.
+
+A backend's key `account` names its account instead. Only these accounts are shared by the boxes of a fleet. Nothing
+else means the same on every box: a path does not, and a login without a credential of ours has no mark to compare.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from clisup.config.model import Config
 from clisup.daemon.backends import Backend
 from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
@@ -30,6 +34,8 @@ __all__ = ["Account", "AccountWait", "Accounts"]
 
 ACCOUNTS_MAX = 256  # stored accounts, used by a session or not; the account without news for longest goes first
 CHECK_AGAIN_S = 30.0  # the wall clock may be set while a session waits
+ELSEWHERE_S = 60.0  # after the limit's end, or after the last word of the fleet's agent: an agent may die
+CLOCK_S = 5.0  # a report from a later time than that is from a wrong clock, and would outlast all true ones
 _LIMIT_EVENTS = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
 _IDENTITY = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|_HOME$|_DIR$|^HOME$")
 _log = structlog.get_logger()
@@ -38,12 +44,12 @@ _log = structlog.get_logger()
 class AccountWait:
     """Reason for a turn's wait. `until` is the limit's end, or None while another turn tries first. Positions begin at 1."""
 
-    def __init__(self, account: str, until: float | None, position: int, now: float) -> None:
+    def __init__(self, account: str, until: float | None, position: int, now: float, sleep_s: float) -> None:
         self.account = account
         self.until = until
         self.position = position
         self.retry_after_s = None if until is None else round(max(0.0, until - now), 3)
-        self.sleep_s = min(CHECK_AGAIN_S, CHECK_AGAIN_S if until is None else max(0.0, until - now))
+        self.sleep_s = min(CHECK_AGAIN_S, sleep_s)
 
     def describe(self) -> dict[str, Any]:
         """Return the wait in the form for clients."""
@@ -56,15 +62,20 @@ class AccountWait:
 
 
 class Account:
-    """Account with its limit, the sessions waiting for the limit's end, and the session whose turn tries first afterwards."""
+    """Account with its limit, the sessions waiting for the limit's end, and the session whose turn tries first afterwards.
 
-    def __init__(self, name: str, kind: str, limit: AccountLimit, owner: Accounts) -> None:
+    A shared account has a name of the configuration. Its `key` differs from that of every other account.
+    """
+
+    def __init__(self, name: str, kind: str, limit: AccountLimit, owner: Accounts, *, key: str = "") -> None:
         self.name = name
         self.kind = kind
+        self.key = key or name
         self.limit = limit
         self._owner = owner
         self._waiting: dict[str, Callable[[], None]] = {}  # by session id, in order
         self._probe: str | None = None  # the session with the first try
+        self._elsewhere_at: float | None = None  # when the fleet's agent last left the first try to other boxes
 
     def held(self, session_id: str) -> AccountWait | None:
         """Return why a new turn of the session must wait, or None. Before `join`, the session has the last place."""
@@ -74,9 +85,18 @@ class Account:
             return None
         places = [*self._waiting]
         place = places.index(session_id) if session_id in self._waiting else len(places)
-        if until is None and (self._probe == session_id or (self._probe is None and place == 0)):
+        sleep_s = until - now if until is not None else self._elsewhere_s(now)
+        if not sleep_s and (self._probe == session_id or (self._probe is None and place == 0)):
             return None
-        return AccountWait(self.name, until, place + 1, now)
+        return AccountWait(self.name, until, place + 1, now, sleep_s or CHECK_AGAIN_S)
+
+    def _elsewhere_s(self, now: float) -> float:
+        """Return the seconds for which the first try after the limit's end is another box's."""
+        if self._elsewhere_at is None:
+            return 0.0
+        last = (self.limit.said_at or now) + self._owner.hold_s
+        end = min(max(self._elsewhere_at, self.limit.until or 0.0) + ELSEWHERE_S, last)
+        return min(max(0.0, end - now), ELSEWHERE_S)
 
     def join(self, session_id: str, notify: Callable[[], None]) -> None:
         """Add the session to the waiting sessions. `notify` lets the session check again."""
@@ -108,8 +128,23 @@ class Account:
         if limit is before:
             return
         self._owner.keep_known(self)
-        if not limit.says_more_than(before):
-            return
+        if limit.says_more_than(before):
+            self._take(limit)
+
+    def learn(self, limit: AccountLimit | None, *, elsewhere: bool) -> None:
+        """Take a limit that another box of the fleet reports, if it is the later one.
+
+        `elsewhere`: for a minute, another box has the first try after the end. The fleet's agent repeats it.
+        """
+        now = clock.wall()
+        if limit is not None and (self.limit.said_at or 0.0) < (limit.said_at or 0.0) <= now + CLOCK_S:
+            self._take(limit)
+        was, self._elsewhere_at = self._elsewhere_at, now if elsewhere else None
+        if was is not None and not elsewhere:
+            self.notify()
+
+    def _take(self, limit: AccountLimit) -> None:
+        before = self.limit
         if (limit.state == "limited") != (before.state == "limited"):
             _log.warning("account limit", account=self.name, state=limit.state, until=iso(limit.until))
         self.limit = limit
@@ -124,14 +159,20 @@ class Account:
     def describe(self) -> dict[str, Any]:
         """Return a row of `daemon/status`."""
         row = {"account": self.name, "kind": self.kind, **describe(self.limit)}
-        return {**row, "waiting": [*self._waiting], "probe": self._probe}
+        return {**row, **self.places()}
+
+    def places(self) -> dict[str, Any]:
+        """Return the sessions that wait, in order, and the session that tries first."""
+        return {"waiting": [*self._waiting], "probe": self._probe}
 
 
 class Accounts:
-    """All accounts. `hold_s` is the longest time to hold back a turn; 0 holds back no turn."""
+    """All accounts. `hold_s` is the longest time to hold back a turn; 0 holds back no turn.
 
-    def __init__(self, state_dir: str, storage: Storage, *, hold_s: float) -> None:
-        self.hold_s = hold_s
+    `shared` are the accounts that the configuration names, whether a session uses them or not.
+    """
+
+    def __init__(self, state_dir: str, storage: Storage, config: Config) -> None:
         self._path = os.path.join(state_dir, "accounts.json")
         self._storage = storage
         # Weak references: a program may bring a new token with each of its sessions, for months.
@@ -142,10 +183,13 @@ class Accounts:
         """Account of deleted sessions."""
         limits = stored.get("limits")
         self._known: dict[str, Any] = limits if isinstance(limits, dict) else {}
+        self.configure(config)
 
-    def set_hold(self, hold_s: float) -> None:
-        """Change the longest time to hold back a turn. Waiting sessions check again."""
-        self.hold_s = hold_s
+    def configure(self, config: Config) -> None:
+        """Take the accounts' names, and the longest time to hold back a turn. Waiting sessions check again."""
+        self.hold_s = config.daemon.limit_hold_s
+        named = {backend.account: backend.kind for backend in config.backends.values() if backend.account}
+        self.shared = {name: self._named(name, kind) for name, kind in named.items()}
         for account in list(self._all.values()):
             account.notify()
 
@@ -161,9 +205,17 @@ class Accounts:
         kind = backend.config.kind
         given = {name: value.get_secret_value() for name, value in backend.config.env.items()} | dict(request_env)
         marks = sorted((name, value) for name, value in given.items() if _IDENTITY.search(name))
+        if backend.config.account and not any(_IDENTITY.search(name) for name in request_env):
+            return self._named(backend.config.account, kind)
         name = f"{kind}#{self._hash(marks)}" if marks else kind
-        if (account := self._all.get(name)) is None:
-            account = self._all[name] = Account(name, kind, _limit(self._known.get(name)), self)
+        return self._get(name, name, kind)
+
+    def _named(self, name: str, kind: str) -> Account:
+        return self._get(f"={name}", name, kind)
+
+    def _get(self, key: str, name: str, kind: str) -> Account:
+        if (account := self._all.get(key)) is None:
+            account = self._all[key] = Account(name, kind, _limit(self._known.get(key)), self, key=key)
         return account
 
     def _hash(self, marks: list[tuple[str, str]]) -> str:
@@ -171,13 +223,13 @@ class Accounts:
 
     def keep_known(self, account: Account) -> None:
         """Mark the account as the most recent: the oldest accounts are forgotten first."""
-        if (known := self._known.pop(account.name, None)) is not None:
-            self._known[account.name] = known
+        if (known := self._known.pop(account.key, None)) is not None:
+            self._known[account.key] = known
 
     def save(self, account: Account) -> None:
         """Store the account's limit. If the disk refuses, the next daemon learns the limit again."""
-        self._known.pop(account.name, None)
-        self._known[account.name] = account.limit.model_dump(exclude_none=True)
+        self._known.pop(account.key, None)
+        self._known[account.key] = account.limit.model_dump(exclude_none=True)
         self._known = dict(list(self._known.items())[-ACCOUNTS_MAX:])
         with suppress(WorldError), self._storage.watched():
             write_json(self._path, {"version": 1, "salt": self._salt, "limits": self._known}, sync=False)

@@ -63,7 +63,7 @@ class Manager:
         slots = RunningSlots(config.daemon.max_running or default_max_running())
         keepers, cgroups = KeeperStarts(), CgroupHome.find()
         storage = Storage(state_dir)
-        accounts = Accounts(state_dir, storage, hold_s=config.daemon.limit_hold_s)
+        accounts = Accounts(state_dir, storage, config)
         drift = Drift(state_dir, storage)
         self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift,
                                  Orphans(state_dir, lambda: self.services.keeps_orphans), backends.inherited)  # fmt: skip
@@ -183,7 +183,7 @@ class Manager:
         limits = config.daemon
         self.config = self.services.config = config
         self.services.slots.resize(limits.max_running or default_max_running())
-        self.services.accounts.set_hold(limits.limit_hold_s)
+        self.services.accounts.configure(config)
         self.live.resize(limits.max_live)
         self.cursors.limit = limits.max_cursors
         for session in self:

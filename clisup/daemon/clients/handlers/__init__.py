@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clisup.daemon.app import Daemon
 from clisup.daemon.clients.connection import Handlers
+from clisup.daemon.clients.handlers.accounts import AccountHandlers
 from clisup.daemon.clients.handlers.approvals import ApprovalHandlers
 from clisup.daemon.clients.handlers.backends import BackendHandlers
 from clisup.daemon.clients.handlers.daemon import DaemonHandlers
@@ -23,6 +24,7 @@ def make_handlers(daemon: Daemon) -> Handlers:
     manager = daemon.manager
     table: Handlers = {
         **DaemonHandlers(daemon).table(),
+        **AccountHandlers(manager).table(),
         **BackendHandlers(daemon).table(),
         **NotifyHandlers(daemon).table(),
         **SessionHandlers(manager).table(),
