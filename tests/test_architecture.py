@@ -129,10 +129,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.llm.sessions.turn_reader": {"msgspec"},  # events are its structs
     "clisup.recordings": {"msgspec"},
-    "clisup.fleet.chain": {"msgspec"},
-    "clisup.fleet.jobs": {"msgspec"},
+    "clisup.fleet": {"msgspec", "structlog"},
     "clisup.fleet.holds": {"pydantic"},
-    "clisup.fleet.agent.holding": {"msgspec", "structlog"},
     "clisup.fleet.nats_engine": {
         "nats",
         "nkeys",

@@ -49,7 +49,7 @@ class FleetMember(NamedTuple):
     name: str
     roles: frozenset[Role]
     servers: tuple[str, ...]
-    seed: MemberKey
+    key: MemberKey
     ca: str = ""
 
 
@@ -86,12 +86,12 @@ def read_member(path: str) -> FleetMember:
 
 def _member(row: dict[str, Any]) -> FleetMember:
     roles, servers = frozenset(row["roles"]), tuple(row["servers"])
-    strings = (row["fleet"], row["seed"], row.get("ca", ""), *servers)
+    strings = (row["fleet"], row["key"], row.get("ca", ""), *servers)
     if not all(isinstance(text, str) for text in strings):
         raise TypeError
-    if not roles or not roles <= set(ROLES) or not 0 < len(servers) <= MAX_SERVERS or not row["seed"]:
+    if not roles or not roles <= set(ROLES) or not 0 < len(servers) <= MAX_SERVERS or not row["key"]:
         raise ValueError
-    return FleetMember(row["fleet"], check_name(row["name"]), roles, servers, MemberKey(row["seed"]), row.get("ca", ""))
+    return FleetMember(row["fleet"], check_name(row["name"]), roles, servers, MemberKey(row["key"]), row.get("ca", ""))
 
 
 def write_member(path: str, member: FleetMember) -> None:
@@ -102,7 +102,7 @@ def write_member(path: str, member: FleetMember) -> None:
         "name": member.name,
         "roles": sorted(member.roles),
         "servers": list(member.servers),
-        "seed": member.seed.reveal(),
+        "key": member.key.reveal(),
         "ca": member.ca,
     }
     write_atomic(path, json.dumps(row, indent=1).encode() + b"\n")

@@ -20,13 +20,14 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy,
 
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
-from clisup.fleet.member import MemberKey
+from clisup.fleet.member import FleetMember, MemberKey
 
-__all__ = ["OLDEST", "NatsEngine", "connect"]
+__all__ = ["OLDEST", "NatsEngine", "connect", "connect_member"]
 
 OLDEST = (2, 11)
 """Oldest supported version of the server. Earlier ones could store two conditional appends."""
 
+CONNECT_S = 10.0
 _ANSWER_S = 5.0
 _RETRY_S = 1.0
 _BATCH = 64  # messages of a request, each at most max_payload
@@ -47,7 +48,7 @@ async def connect(
     *,
     key: MemberKey | None = None,
     tls: ssl.SSLContext | None = None,
-    timeout_s: float = 10.0,
+    timeout_s: float = CONNECT_S,
 ) -> AsyncIterator[NatsEngine]:
     """Connect to the engine's nodes as a member of the fleet.
 
@@ -83,6 +84,25 @@ async def connect(
     finally:
         with suppress(*_DOUBT):
             await client.close()
+
+
+def connect_member(member: FleetMember, *, timeout_s: float = CONNECT_S) -> AbstractAsyncContextManager[NatsEngine]:
+    """Connect as a member: with its key, and with TLS if its file has a CA. Raises as `connect` does."""
+    return connect(member.servers, member.name, key=member.key, tls=_tls(member.ca), timeout_s=timeout_s)
+
+
+def _tls(ca: str) -> ssl.SSLContext | None:
+    """Return a context that trusts only the fleet's CA. Raises `ConfigurationError` for a text that is no certificate."""
+    if not ca:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(cadata=ca)
+    except (ssl.SSLError, ValueError) as error:
+        message = f"cannot use the certificate of the fleet, because {_text(error)}"
+        raise ConfigurationError(message, hint="join the fleet again: clisup fleet join FILE") from None
+    return context
 
 
 def _seed(key: MemberKey) -> str:

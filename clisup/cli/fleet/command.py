@@ -11,6 +11,7 @@ from typing import NamedTuple
 import click
 
 from clisup.cli.failure import usage
+from clisup.cli.fleet.agent import agent
 from clisup.cli.fleet.asking import BoxAnswer, ask_all, failure_of, print_failures
 from clisup.cli.options import HelpGroup, json_option
 from clisup.cli.views.terminal import plain, print_table
@@ -154,3 +155,6 @@ def _as_json(answer: BoxAnswer[_Seen]) -> dict[str, object]:
     if answer.value is None:
         return failure_of(answer)
     return {"box": answer.box, **answer.value._asdict(), "latency_s": round(answer.value.latency_s, 6)}
+
+
+fleet.add_command(agent)

@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 class AccountsOfDaemon(Protocol):
     """Connection to this box's daemon."""
 
-    async def call(self, method: str, **params: Any) -> Any:
+    async def call(self, method: str, /, **params: Any) -> Any:
         """Return the result of a method. Raises `ClisupError`."""
 
 

@@ -1,0 +1,93 @@
+"""Beats of this box: every five seconds its load and its labels, also while its daemon is down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+
+from clisup import __version__
+from clisup.errors import ClisupError, WorldError
+from clisup.fleet.agent.daemon_link import DaemonLink
+from clisup.fleet.agent.records import BoxBeat, read_beat
+from clisup.fleet.agent.settings import AgentSettings
+from clisup.fleet.engine import Bucket, Engine
+from clisup.fleet.jobs import BEAT_S
+
+__all__ = ["Beats"]
+
+_log = structlog.get_logger()
+
+
+class Beats:
+    """Beats of this box. `lag` counts the events that are not copied; `last` is the last beat."""
+
+    def __init__(self, engine: Engine, settings: AgentSettings, lag: Callable[[], int]) -> None:
+        self._bucket, self._settings, self._lag = Bucket(engine, "BOXES"), settings, lag
+        self._doubled = False
+        self.last: BoxBeat | None = None
+
+    async def run(self) -> None:
+        """Send beats until cancelled. Without the engine the next beat tries again."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            beat = await self._beat()
+            with suppress(WorldError):
+                await self._look_for_another()
+                await self._bucket.put(self._settings.member.name, msgspec.json.encode(beat))
+                self.last = beat
+            due = max(due + BEAT_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    async def _beat(self) -> BoxBeat:
+        settings = self._settings
+        fleet = settings.fleet
+        beat = BoxBeat(
+            __version__,
+            settings.incarnation,
+            time.time(),
+            daemon="down",
+            lag=self._lag(),
+            share=fleet.share,
+            roles=sorted(settings.member.roles),
+            labels=fleet.labels,
+            workspaces=sorted(fleet.workspaces),
+            accept=list(fleet.accept),
+        )
+        try:
+            async with DaemonLink.open(settings.daemon_socket, "clisup-fleet-beat") as link:
+                status = await link.call("daemon/status")
+        except ClisupError:
+            return beat
+        return msgspec.structs.replace(beat, daemon="up", **_load(status))
+
+    async def _look_for_another(self) -> None:
+        """Report another box that beats under this name."""
+        stored = await self._bucket.get(self._settings.member.name)
+        if stored is None or self.last is None:
+            return
+        doubled = read_beat(stored.value).incarnation != self._settings.incarnation
+        if doubled and not self._doubled:
+            _log.error("another box has this name", box=self._settings.member.name)
+        self._doubled = doubled
+
+
+def _load(status: dict[str, Any]) -> dict[str, Any]:
+    daemon = status["daemon"]
+    running, waiting = int(daemon["running"]), int(daemon["waiting"])
+    most = daemon["max_running"]
+    backends = {row["name"]: row["version"] for row in status["backends"] if row.get("version")}
+    free = max(0, int(most) - running - waiting) if most is not None else 0
+    return {
+        "running": running,
+        "waiting": waiting,
+        "free": free,
+        "sessions": len(status["sessions"]),
+        "backends": backends,
+    }

@@ -1,0 +1,141 @@
+"""Table of all members as this box has heard of them: beats, and rows of sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, Literal, NamedTuple
+
+import structlog
+
+from clisup.errors import WorldError
+from clisup.fleet.agent.records import BoxBeat, read_beat, read_record
+from clisup.fleet.engine import Bucket, BucketEntry, Engine
+from clisup.fleet.jobs import BEAT_S, GONE_S, HeardBeats
+
+__all__ = ["HeardBox", "Table"]
+
+MAX_MEMBERS = 1000
+MAX_ROWS = 100_000
+AGAIN_S = 1.0
+_log = structlog.get_logger()
+
+BoxState = Literal["ok", "away", "daemon_down"]
+
+
+class HeardBox(NamedTuple):
+    """Last beat of a member, and when this box heard it, on its own monotonic clock."""
+
+    beat: BoxBeat
+    heard: float
+
+
+class Table:
+    """Members and their sessions. `changed` wakes those that wait for news; its waiters look again."""
+
+    def __init__(self, engine: Engine, me: str) -> None:
+        self._boxes, self._sessions = Bucket(engine, "BOXES"), Bucket(engine, "SESSIONS")
+        self.me = me
+        self.beats = HeardBeats(me)
+        self._heard: dict[str, HeardBox] = {}
+        self._rows: dict[str, dict[str, dict[str, Any]]] = {}
+        self._waiting: set[asyncio.Event] = set()
+        self.read = asyncio.Event()
+        """Set once the stored beats and rows have been read."""
+
+    async def run(self) -> None:
+        """Read beats and rows until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch(self._boxes, self._take_beat, self._forget_beats))
+            tasks.create_task(self._watch(self._sessions, self._take_row, self._rows.clear))
+            tasks.create_task(self._grow_old())
+
+    # -- what is known
+
+    @property
+    def members(self) -> list[str]:
+        """Return the members that were ever heard of, this box included."""
+        return sorted({*self._heard, *self._rows})
+
+    def box(self, member: str) -> HeardBox | None:
+        """Return the last beat of a member, or None without one."""
+        return self._heard.get(member)
+
+    def state(self, member: str) -> BoxState:
+        """Return whether a member is there. Without a beat for `GONE_S` it is away."""
+        heard = self._heard.get(member)
+        if heard is None or time.monotonic() - heard.heard > GONE_S:
+            return "away"
+        return "ok" if heard.beat.daemon == "up" else "daemon_down"
+
+    def silence_s(self, member: str) -> float | None:
+        """Return the seconds since the last beat, or None without one."""
+        heard = self._heard.get(member)
+        return None if heard is None else time.monotonic() - heard.heard
+
+    def rows(self, member: str) -> dict[str, dict[str, Any]]:
+        """Return the rows of a member's sessions by id."""
+        return self._rows.get(member, {})
+
+    async def wait(self, limit_s: float) -> None:
+        """Wait for a change, at most `limit_s` seconds."""
+        self._waiting.add(event := asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), limit_s)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(event)
+
+    # -- news
+
+    async def _watch(self, bucket: Bucket, take: Callable[[BucketEntry], None], forget: Callable[[], None]) -> None:
+        after = 0
+        while True:
+            try:
+                async with aclosing(bucket.watch(after)) as entries:
+                    async for entry in entries:
+                        after = entry.revision
+                        try:
+                            take(entry)
+                        except WorldError as error:  # a later clisup wrote it
+                            _log.warning("record of a box not read", key=entry.key, error=error.message)
+                        self._wake()
+                after = 0  # the engine lost what this box has read
+                forget()
+            except WorldError:
+                pass
+            await asyncio.sleep(AGAIN_S)
+
+    def _take_beat(self, entry: BucketEntry) -> None:
+        beat, now = read_beat(entry.value), time.monotonic()
+        before = self._heard.get(entry.key)
+        if before is None and len(self._heard) >= MAX_MEMBERS:
+            return
+        age = max(0.0, time.time() - entry.at) if before is None else 0.0  # an old beat, read at the start
+        self._heard[entry.key] = HeardBox(beat, now - min(age, GONE_S))
+        self.beats.hear(entry.key, beat.incarnation, now)
+
+    def _forget_beats(self) -> None:
+        """Keep the beats: their age says enough."""
+
+    def _take_row(self, entry: BucketEntry) -> None:
+        member, _, session_id = entry.key.partition(".")
+        row = read_record(entry.value).row
+        rows = self._rows.setdefault(member, {})
+        if row is None:
+            rows.pop(session_id, None)
+        elif session_id in rows or sum(map(len, self._rows.values())) < MAX_ROWS:
+            rows[session_id] = row
+
+    async def _grow_old(self) -> None:
+        """Wake the waiters when a box may have become silent."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._wake()
+
+    def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()
