@@ -33,9 +33,6 @@ def agent(log_level: str, log_format: str) -> int:
     """
     check_extra()
     from clisup.fleet.agent.app import run_agent
-    from clisup.host.log import configure_logging
 
-    env = dict(os.environ)
-    configure_logging(log_level, cast("Literal['auto', 'json', 'console']", log_format), env)
-    run_agent(env)
+    run_agent(dict(os.environ), log_level, cast(Literal["auto", "json", "console"], log_format))
     return EXIT_OK
