@@ -131,14 +131,14 @@ KINDS: dict[str, ErrorKind] = {
     "storage_failed":              ErrorKind(-32040, EXIT_UNAVAILABLE, _machine("state directory"), retryable=True),
     "shutting_down":               ErrorKind(-32050, EXIT_BUSY, retryable=True),
     "configuration":               ErrorKind(-32051, EXIT_CONFIGURATION, _machine("configuration")),
+    "box_away":                    ErrorKind(-32052, EXIT_NOT_RUNNING, retryable=True),
+    "fleet_away":                  ErrorKind(-32053, EXIT_UNAVAILABLE, retryable=True),
     "daemon_not_running":          ErrorKind(INTERNAL_CODE, EXIT_NOT_RUNNING, _machine("daemon", "socket", "systemd"), retryable=True),
-    "box_away":                    ErrorKind(INTERNAL_CODE, EXIT_NOT_RUNNING, retryable=True),
     "box_unknown":                 ErrorKind(INTERNAL_CODE, EXIT_USAGE),
     "daemon_already_running":      ErrorKind(INTERNAL_CODE, EXIT_BUSY, _machine("daemon")),
     "unsupported_system":          ErrorKind(INTERNAL_CODE, EXIT_CONFIGURATION, _machine("kernel")),
     "spawn_failed":                ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, _backend("executable", "argv", "environment")),
     "service_manager":             ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, _machine("systemd")),
-    "fleet_away":                  ErrorKind(INTERNAL_CODE, EXIT_UNAVAILABLE, retryable=True),
     "usage":                       ErrorKind(-32602, EXIT_USAGE),
 }
 """Kinds of errors. No explanation: the caller made a mistake, or no check can see the cause."""
@@ -246,7 +246,7 @@ def box_away(box: str, reason: str, hint: str = "") -> WorldError:
     return WorldError(message, kind="box_away", hint=hint, box=box, reason=reason)
 
 
-_OF_THE_CLIENT = ("daemon_not_running", "box_away", "box_unknown")
+_OF_THE_CLIENT = ("daemon_not_running", "box_unknown")
 """Kinds that only a client may say: a daemon that sent one could make a command read local files instead."""
 
 

@@ -42,7 +42,7 @@ ALL = "*"
 
 def may_come_back(error: ClisupError) -> bool:
     """Tell whether a daemon that is restarting fails like this."""
-    return error.kind in (*AWAY, "shutting_down", "overloaded")
+    return error.kind in (*AWAY, "fleet_away", "shutting_down", "overloaded")
 
 
 def stays_away(error: ClisupError) -> bool:
@@ -143,9 +143,15 @@ class FollowCursor:
         self._opened = True
 
     def advance(self, event: Mapping[str, Any]) -> bool:
-        """Move to this event or past this gap. Return False for an event that was given before."""
+        """Move to this event or past this gap. Return False for an event that was given before.
+
+        A gap with the reason `rewound` begins the session again: its box lost the end of the journal.
+        """
         seq = int(event["to_seq"] if event["type"] == "gap" else event["seq"])
         session_id = event["session_id"]
+        if event["type"] == "gap" and event.get("reason") == "rewound":
+            self._given[session_id] = 0  # the session begins again, with the same seqs
+            return True
         if seq <= self._given.get(session_id, 0):
             return False
         self._given[session_id] = seq

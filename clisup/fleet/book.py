@@ -1,6 +1,7 @@
-"""List of boxes: `fleet.json` in the configuration directory, written by `clisup fleet` and read by clients alone.
+"""Boxes by name: the list that `clisup fleet add` writes, and the other members of the fleet that this box has joined.
 
-The file holds names and addresses, and no secret.
+The list is `fleet.json` in the configuration directory. It holds names and addresses, and no secret. A member has a socket
+on this box, which the fleet's agent opens.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import quote
 
 from clisup.errors import ConfigurationError, UsageError
 from clisup.fleet.boxes import Box, check_name, parse_address
+from clisup.fleet.member import joined
+from clisup.fleet.places import own_socket, sockets_dir
 from clisup.host.files import make_private_dir, write_atomic
 from clisup.locations import HERE, config_home
 
-__all__ = ["MAX_BOXES", "add_box", "box_named", "boxes", "list_file", "remove_box"]
+__all__ = ["MAX_BOXES", "add_box", "box_named", "boxes", "list_file", "listed", "members", "remove_box"]
 
 MAX_BOXES = 100
 MAX_FILE = 256 * 1024
@@ -28,7 +32,28 @@ def list_file(env: Mapping[str, str]) -> str:
 
 
 def boxes(env: Mapping[str, str]) -> dict[str, Box]:
-    """Return the boxes by name, in the order of the file. Raises `ConfigurationError` for a damaged file."""
+    """Return the boxes by name: the list, then the members. A listed box hides a member of its name.
+
+    Raises `ConfigurationError` for a damaged file.
+    """
+    return {**members(env), **listed(env)}
+
+
+def members(env: Mapping[str, str]) -> dict[str, Box]:
+    """Return the other members of this box's fleet, as far as its agent has heard of them."""
+    if (own := joined(env)) is None:
+        return {}
+    directory = sockets_dir(env, os.getuid())
+    try:
+        names = sorted(entry.removesuffix(".sock") for entry in os.listdir(directory) if entry.endswith(".sock"))
+    except OSError:
+        return {}
+    paths = {name: os.path.join(directory, f"{name}.sock") for name in names[:MAX_BOXES] if name != own.name}
+    return {name: Box(name, "unix://" + quote(path)) for name, path in paths.items()}
+
+
+def listed(env: Mapping[str, str]) -> dict[str, Box]:
+    """Return the list, in the order of the file. Raises `ConfigurationError` for a damaged file."""
     path = list_file(env)
     try:
         with open(path, "rb") as file:
@@ -59,6 +84,8 @@ def box_named(name: str, env: Mapping[str, str]) -> Box:
     known = boxes(env)
     if (box := known.get(name)) is not None:
         return box
+    if (own := joined(env)) is not None and own.name == name:
+        return Box(name, "unix://" + quote(own_socket(env, os.getuid())))
     names = ", ".join([HERE, *known])
     raise UsageError(
         f"no box is called {name[:64]!r}: known are {names}",
@@ -71,7 +98,7 @@ def box_named(name: str, env: Mapping[str, str]) -> Box:
 def add_box(box: Box, env: Mapping[str, str]) -> None:
     """Add a box. Raises `UsageError(usage)` for a taken name, and for more than `MAX_BOXES`."""
     with _locked(env):
-        known = boxes(env)
+        known = listed(env)
         if box.name in known:
             raise UsageError(
                 f"cannot add box {box.name}, because there is one of this name: {known[box.name].url}",
@@ -90,8 +117,10 @@ def add_box(box: Box, env: Mapping[str, str]) -> None:
 def remove_box(name: str, env: Mapping[str, str]) -> None:
     """Remove a box. Raises `UsageError(box_unknown)`."""
     with _locked(env):
-        box_named(name, env)
-        _write(env, [box for box in boxes(env).values() if box.name != name])
+        if name not in listed(env):
+            box_named(name, env)
+            raise UsageError(f"{name} is a member of the fleet, and no box of the list", kind="usage")
+        _write(env, [box for box in listed(env).values() if box.name != name])
 
 
 def _write(env: Mapping[str, str], listed: list[Box]) -> None:

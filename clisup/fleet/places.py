@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from clisup.errors import ConfigurationError
 from clisup.locations import SOCKET_PATH_LIMIT, box_of, socket_for_client
 
-__all__ = ["agent_socket", "member_socket", "sockets_dir"]
+__all__ = ["agent_socket", "own_socket", "sockets_dir"]
 
 
 def own_socket(env: Mapping[str, str], uid: int) -> str:
@@ -27,11 +27,6 @@ def agent_socket(env: Mapping[str, str], uid: int) -> str:
 def sockets_dir(env: Mapping[str, str], uid: int) -> str:
     """Return the directory with a socket for each other member."""
     return os.path.join(os.path.dirname(own_socket(env, uid)), "fleet")
-
-
-def member_socket(name: str, env: Mapping[str, str], uid: int) -> str:
-    """Return the socket of a member. Raises `ConfigurationError` for a path that is too long."""
-    return _checked(os.path.join(sockets_dir(env, uid), f"{name}.sock"))
 
 
 def _checked(path: str) -> str:

@@ -34,5 +34,5 @@ def agent(log_level: str, log_format: str) -> int:
     check_extra()
     from clisup.fleet.agent.app import run_agent
 
-    run_agent(dict(os.environ), log_level, cast(Literal["auto", "json", "console"], log_format))
+    run_agent(dict(os.environ), log_level, cast("Literal['auto', 'json', 'console']", log_format))
     return EXIT_OK

@@ -17,7 +17,9 @@ from clisup.fleet.agent.daemon_link import DaemonLink
 from clisup.fleet.agent.holding import Holding
 from clisup.fleet.agent.rows import Rows
 from clisup.fleet.agent.settings import AgentSettings, read_settings
+from clisup.fleet.agent.sockets import Sockets
 from clisup.fleet.agent.table import Table
+from clisup.fleet.agent.tunnels import Tunnels
 from clisup.fleet.engine import Engine
 from clisup.fleet.nats_engine import connect_member
 from clisup.host.locks import FileLock
@@ -92,6 +94,13 @@ class Agent:
 
     async def run(self) -> None:
         """Run until cancelled. The engine's absence is no reason to end."""
+        sockets = Sockets(self.settings, lambda: self.table, lambda: self.engine)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_keep("sockets", sockets.run))
+            tasks.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        """Connect to the engine, which may take for ever, and run the parts that need it."""
         member = self.settings.member
         async with AsyncExitStack() as stack:
             last = ""
@@ -122,6 +131,7 @@ class Agent:
             ("beats", Beats(engine, settings, self.lag).run),
             ("rows", self._rows.run),
             ("copy", self._copy),
+            ("tunnels", Tunnels(engine, settings).run),
             ("holds", lambda: self._hold(engine)),
         ]
 
