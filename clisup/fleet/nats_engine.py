@@ -7,7 +7,7 @@ import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import nats.errors
 import nats.js.errors
@@ -21,11 +21,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy,
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
 from clisup.fleet.member import FleetMember, MemberKey
+from clisup.fleet.setup.server import OLDEST
 
-__all__ = ["OLDEST", "NatsEngine", "connect", "connect_member"]
-
-OLDEST = (2, 11)
-"""Oldest supported version of the server. Earlier ones could store two conditional appends."""
+__all__ = ["NatsEngine", "StreamState", "connect", "connect_member"]
 
 CONNECT_S = 10.0
 _ANSWER_S = 5.0
@@ -76,7 +74,7 @@ async def connect(
         raise _unreachable(servers, faults, error) from None
     try:
         version = client.connected_server_version
-        if (version.major, version.minor) < OLDEST:
+        if (version.major, version.minor, version.patch) < OLDEST:
             text = f"{version.major}.{version.minor}.{version.patch}"
             message = f"the engine of the fleet is nats-server {text}, and clisup needs 2.11 or later"
             raise WorldError(message, kind="unsupported", hint="upgrade nats-server")
@@ -300,10 +298,10 @@ class NatsEngine:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
 
-    async def prepare(self, replicas: int, max_bytes: int) -> None:
-        """Create or update the fleet's streams. `max_bytes` bounds the copies of events. Needs the admin's key."""
+    async def prepare(self, replicas: int, max_bytes: int, keep_s: float = STREAMS[0].keep_s) -> None:
+        """Create or update the fleet's streams. `max_bytes` and `keep_s` bound the copies of events. Needs the admin's key."""
         for stream in STREAMS:
-            config = _config(stream, replicas, max_bytes)
+            config = _config(stream if stream.single else stream._replace(keep_s=keep_s), replicas, max_bytes)
             with _Doubt(self._faults, f"create the stream {stream.name}", stream.name):
                 try:
                     await self._js.add_stream(config)
@@ -311,6 +309,56 @@ class NatsEngine:
                     if error.err_code != _STREAM_EXISTS:
                         raise
                     await self._js.update_stream(config)
+
+    async def forget(self, member: str, session_id: str) -> int:
+        """Delete a member's copies and rows, of one session or with `*` of all. Return the number of deleted records.
+
+        Needs the admin's key.
+        """
+        count = 0
+        for subject in (f"clisup.ev.{member}.{session_id}.*", f"$KV.SESSIONS.{member}.{session_id}"):
+            stream = stream_of(subject).name
+            with _Doubt(self._faults, f"delete {subject}", stream):
+                request = json.dumps({"filter": subject}).encode()
+                answer = await self._client.request(f"$JS.API.STREAM.PURGE.{stream}", request, timeout=_ANSWER_S)
+                said = json.loads(answer.data)
+                if error := said.get("error"):
+                    raise nats.js.errors.APIError.from_error(error)
+                count += int(said["purged"])
+        return count
+
+    @property
+    def server_version(self) -> tuple[int, int, int]:
+        """Return the version of the node to which this client is connected."""
+        version = self._client.connected_server_version
+        return version.major, version.minor, version.patch
+
+    async def stream_states(self) -> dict[str, StreamState]:
+        """Return the state of each of the fleet's streams. A stream that does not exist is left out."""
+        found = {}
+        for stream in STREAMS:
+            with _Doubt(self._faults, f"look at the stream {stream.name}", stream.name):
+                try:
+                    info = await self._js.stream_info(stream.name)
+                except nats.js.errors.NotFoundError:
+                    continue
+                cluster = info.cluster
+                behind = [peer.name for peer in (cluster.replicas or []) if not peer.current] if cluster else []
+                leader = (cluster.leader or "") if cluster else ""
+                found[stream.name] = StreamState(
+                    leader, info.config.num_replicas or 1, info.state.messages, info.state.bytes, behind
+                )
+        return found
+
+
+class StreamState(NamedTuple):
+    """State of a stream: its leader, its copies on nodes, its size, and the nodes whose copy is behind."""
+
+    leader: str
+    replicas: int
+    messages: int
+    bytes: int
+    behind: list[str]
 
 
 class _Doubt:
