@@ -17,7 +17,7 @@ __all__ = ["GROUPS", "SYNONYMS", "root", "run_click"]
 # fmt: off
 _PLACES: dict[str, dict[str, str]] = {
     "Work": {
-        "run": "commands.run:run", "batch": "batch.command:batch", "resume": "commands.resume:resume",
+        "run": "commands.run:run", "batch": "batch.command:batch", "job": "job.command:job", "resume": "commands.resume:resume",
         "attach": "attach:attach", "logs": "commands.logs:logs",
         "export": "export.command:export",
         "approvals": "commands.approvals:approvals", "wait": "commands.wait:wait", "interrupt": "commands.sessions:interrupt",

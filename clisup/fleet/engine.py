@@ -141,6 +141,18 @@ class Bucket:
         """Store a value, whatever the key has. For keys that only one box writes."""
         await self._engine.append(self._subject(key), value)
 
+    async def entries(self) -> list[BucketEntry]:
+        """Return the present value of each key."""
+        last = await self._engine.last(f"{self._prefix}>")
+        found = dict[str, BucketEntry]()
+        if last is not None:
+            async with aclosing(self.watch()) as entries:
+                async for entry in entries:
+                    found[entry.key] = entry
+                    if entry.revision >= last.position:
+                        break
+        return list(found.values())
+
     async def watch(self, after: int = 0) -> AsyncGenerator[BucketEntry, None]:
         """Yield the present value of each key behind the revision `after`, then each new value.
 

@@ -78,7 +78,8 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
     """State of a job. `box` and `incarnation` name its holder; `attempt` counts the starts.
 
-    A `late` end was reported after the job had been lost. A clisup that does not know a field drops it.
+    A `late` end was reported after the job had been lost. `error` says why the daemon refused the job, or why its turn
+    failed. A clisup that does not know a field drops it.
     """
 
     status: JobStatus = "pending"
@@ -89,6 +90,7 @@ class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     outcome: str = ""
     late: bool = False
+    error: str = ""
 
 
 class JobSwap(NamedTuple):
@@ -119,7 +121,7 @@ class BoxFacts(NamedTuple):
 class BoxView(NamedTuple):
     """View that a box has of one job. `fits`: the box may take it. `turn`: the present attempt in its own daemon.
 
-    `outcome` is the outcome of a turn that ended. `holder_gone`: the job's holder is gone (`HeardBeats.is_gone`).
+    `outcome` and `error` are those of a turn that ended. `holder_gone`: the job's holder is gone (`HeardBeats.is_gone`).
     """
 
     box: str
@@ -127,6 +129,7 @@ class BoxView(NamedTuple):
     fits: bool = False
     turn: OwnTurn = "absent"
     outcome: str = ""
+    error: str = ""
     holder_gone: bool = False
 
 
@@ -202,7 +205,7 @@ def _own(state: JobState, view: BoxView) -> JobState | None:
         case "claimed":
             return replace(state, status="started", attempt=state.attempt + 1)
         case "started" | "lost" if view.turn == "ended":
-            return replace(state, status="done", outcome=view.outcome, late=state.status == "lost")
+            return replace(state, status="done", outcome=view.outcome, late=state.status == "lost", error=view.error)
         case "started" | "lost" if view.turn == "refused":
             return _free(state)
     return None

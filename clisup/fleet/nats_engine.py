@@ -343,7 +343,7 @@ class NatsEngine:
                 except nats.js.errors.NotFoundError:
                     continue
                 cluster = info.cluster
-                behind = [peer.name for peer in (cluster.replicas or []) if not peer.current] if cluster else []
+                behind = [peer.name or "?" for peer in (cluster.replicas or []) if not peer.current] if cluster else []
                 leader = (cluster.leader or "") if cluster else ""
                 found[stream.name] = StreamState(
                     leader, info.config.num_replicas or 1, info.state.messages, info.state.bytes, behind

@@ -15,6 +15,7 @@ from clisup.fleet.agent.beats import Beats
 from clisup.fleet.agent.copying import Copying
 from clisup.fleet.agent.daemon_link import DaemonLink
 from clisup.fleet.agent.holding import Holding
+from clisup.fleet.agent.placing import Placing
 from clisup.fleet.agent.rows import Rows
 from clisup.fleet.agent.settings import AgentSettings, read_settings
 from clisup.fleet.agent.sockets import Sockets
@@ -127,10 +128,12 @@ class Agent:
         settings = self.settings
         self.copying = Copying(engine, settings.member.name, settings.daemon_socket)
         self._rows = Rows(engine, table, settings.daemon_socket)
+        beats = Beats(engine, settings, self.lag)
         return [
-            ("beats", Beats(engine, settings, self.lag).run),
+            ("beats", beats.run),
             ("rows", self._rows.run),
             ("copy", self._copy),
+            ("jobs", Placing(engine, settings, table, lambda: beats.last).run),
             ("tunnels", Tunnels(engine, settings).run),
             ("holds", lambda: self._hold(engine)),
         ]

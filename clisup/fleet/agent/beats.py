@@ -83,6 +83,7 @@ def _load(status: dict[str, Any]) -> dict[str, Any]:
     running, waiting = int(daemon["running"]), int(daemon["waiting"])
     most = daemon["max_running"]
     backends = {row["name"]: row["version"] for row in status["backends"] if row.get("version")}
+    limited = {row["kind"] for row in status["accounts"] if row["state"] == "limited" and row["until"]}
     free = max(0, int(most) - running - waiting) if most is not None else 0
     return {
         "running": running,
@@ -90,4 +91,5 @@ def _load(status: dict[str, Any]) -> dict[str, Any]:
         "free": free,
         "sessions": len(status["sessions"]),
         "backends": backends,
+        "held": sorted({row["name"] for row in status["backends"] if row["kind"] in limited}),
     }

@@ -36,6 +36,7 @@ class BoxBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: list[str] = []
     labels: dict[str, str] = {}
     backends: dict[str, str] = {}
+    held: list[str] = []
     workspaces: list[str] = []
     accept: list[str] = []
 

@@ -6,6 +6,8 @@ import ipaddress
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from clisup.errors import WorldError
 
@@ -52,19 +54,13 @@ def _alternative(host: str) -> str:
         return f"DNS:{host}"
 
 
-class _config:
-    """Temporary file for openssl."""
-
-    def __init__(self, text: str) -> None:
-        self._file = tempfile.NamedTemporaryFile("w", prefix="clisup-", suffix=".cnf")
-        self._file.write(text)
-        self._file.flush()
-
-    def __enter__(self) -> str:
-        return self._file.name
-
-    def __exit__(self, *_exc: object) -> None:
-        self._file.close()
+@contextmanager
+def _config(text: str) -> Iterator[str]:
+    """Write a temporary file for openssl, and yield its path."""
+    with tempfile.NamedTemporaryFile("w", prefix="clisup-", suffix=".cnf") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 def _openssl(*words: str) -> None:

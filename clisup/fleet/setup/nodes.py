@@ -73,7 +73,8 @@ def _cluster(plan: FleetPlan, host: str, listen: str) -> str:
 def members_text(members: Mapping[str, KnownMember]) -> str:
     """Return the file with the keys and permissions of all members. It is the same for all nodes."""
     users = "".join(_user(name, member) for name, member in sorted(members.items()))
-    return f"# Members of the fleet, made by clisup fleet member. All nodes have the same file.\nauthorization {{\n  users: [\n{users}  ]\n}}\n"
+    head = "# Members of the fleet, made by clisup fleet member. All nodes have the same file."
+    return f"{head}\nauthorization {{\n  users: [\n{users}  ]\n}}\n"
 
 
 def _user(name: str, member: KnownMember) -> str:
