@@ -23,12 +23,13 @@ from clisup.host.systemd.units import (
     shipped_unit,
     standing_of,
     unit_text,
+    unit_word,
     user_units,
     write_unit,
 )
 from clisup.locations import default_socket, home_dir
 
-__all__ = ["InstallPlan", "Target", "plan_install", "plan_uninstall", "target_of"]
+__all__ = ["InstallPlan", "Target", "plan_fleet_unit", "plan_install", "plan_uninstall", "target_of"]
 
 HIDDEN = ("/home", "/root", "/run/user")
 """Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
@@ -158,6 +159,56 @@ def plan_install(
             f"it runs with the old unit until {target.manager.words('restart', target.service)}; turns go on"
         )
     _advise(plan, target, env)
+    return plan
+
+
+FLEET_UNITS = ("clisup-fleet.service", "clisup-fleet-node.service")
+_NODE_FOLDER = "fleet node %h/fleet-node"
+_INSTALL = "WantedBy=default.target"
+
+
+def plan_fleet_unit(
+    target: Target,
+    env: Mapping[str, str],
+    node: str | None,
+    *,
+    executable: str | None,
+    force: bool,
+    now: bool,
+    dry_run: bool,
+) -> InstallPlan:
+    """Plan the unit of a fleet's agent, or with `node`, a folder, that of a node of the engine.
+
+    Raises `UsageError`, `ConfigurationError` and `WorldError`.
+    """
+    name = FLEET_UNITS[node is not None]
+    command = executable or _own_executable(env)
+    _check_executable(target, command, *(() if executable else (sys.executable,)))
+    if not dry_run:
+        _check_rights(target)
+        target.manager.check()
+    plan, path, shipped = InstallPlan(), target.path(name), shipped_unit(name)
+    lines = {} if target.manager.user else {"Restart=always": f"User={target.user}\nRestart=always"}
+    if not target.manager.user:
+        lines[_INSTALL] = "WantedBy=multi-user.target"
+    placed = (
+        shipped if node is None else shipped.replace(_NODE_FOLDER, f"fleet node {unit_word(os.path.abspath(node))}")
+    )
+    text = unit_text(placed, command, __version__, lines)
+    found = read_unit(path)
+    standing = standing_of(found, text, shipped)
+    if standing == "edited" and not force:
+        raise _edited(path, "replace")
+    if standing == "same":
+        plan.add("keep", path, "is up to date")
+    else:
+        plan.add("write", path, do=lambda: write_unit(path, text))
+        plan.order(target.manager, "daemon-reload")
+    plan.order(target.manager, "enable", name)
+    if now:
+        plan.order(target.manager, "restart" if standing != "same" else "start", name)
+    else:
+        plan.advice.append(f"start it: {target.manager.words('start', name)}")
     return plan
 
 

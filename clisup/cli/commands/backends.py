@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import groupby
 
 import click
 
@@ -26,6 +25,7 @@ from clisup.cli.options import (
     utf8,
 )
 from clisup.cli.search_path import advise_findings, notes_on_backends
+from clisup.cli.views.findings import print_findings
 from clisup.cli.views.terminal import Ink, plain, print_table, size
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
@@ -35,7 +35,6 @@ from clisup.errors import EXIT_OK, EXIT_TURN_FAILED, ClisupError, UsageError
 __all__ = ["backends", "debug", "doctor", "env"]
 
 _TITLES = {"kept": "Kept from the daemon's environment", "set": "Set on purpose", "dropped": "Dropped"}
-_COLOURS = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 @click.command("backends")
@@ -144,8 +143,7 @@ def doctor(backend: str | None, cwd: str | None, config: str | None, drift: str 
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     else:
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # the C locale lacks letters
-        _print(found, Ink())
+        print_findings(found, "Machine")
     return EXIT_TURN_FAILED if any(finding["status"] == "fail" for finding in found) else EXIT_OK
 
 
@@ -177,21 +175,6 @@ def _findings(backend: str | None, cwd: str | None, config: str | None) -> list[
     from clisup.daemon.start import Flags
 
     return examine(Flags(config=config), backend, cwd)
-
-
-def _print(found: list[JsonObject], ink: Ink) -> None:
-    width = max(len(finding["check"]) for finding in found)
-    for number, (backend, group) in enumerate(groupby(found, key=lambda finding: finding["backend"])):
-        rows: list[list[str]] = []
-        styles: list[str] = []
-        for finding in group:
-            rows.append([f"  {finding['status']:<4}", finding["check"].ljust(width), finding["detail"]])
-            rows += [["", "", f"-> {finding['fix']}"]] if finding["fix"] else []
-            styles += [_COLOURS[finding["status"]]] * (len(rows) - len(styles))
-        print(("\n" if number else "") + ink("bold", plain(backend or "Machine")))
-        print_table(None, rows, styles)
-    counts = [(word, sum(finding["status"] == word for finding in found)) for word in ("fail", "warn")]
-    print("\n" + (", ".join(f"{count} {word}" for word, count in counts if count) or "no problems"))
 
 
 # -- drift of names -----------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from clisup.errors import EXIT_OK
 if TYPE_CHECKING:
     from clisup.installing import InstallPlan
 
-__all__ = ["install", "uninstall"]
+__all__ = ["carry_out", "install", "is_system", "target_options", "uninstall"]
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
-def _target_options(command: _Command) -> _Command:
+def target_options(command: _Command) -> _Command:
     """Add the options that name the units: `--user`, or `--system --for USER`."""
     as_user = click.option(
         "--user", "as_user", is_flag=True, help="A unit of your own manager: runs as you, with your logins."
@@ -37,7 +37,7 @@ def _target_options(command: _Command) -> _Command:
 
 
 @click.command("install")
-@_target_options
+@target_options
 @click.option("--now", is_flag=True, help="Also start it, or restart it if it runs with other units (turns go on).")
 @click.option("--force", is_flag=True, help="Replace a unit that was edited.")
 @click.option("--executable", metavar="PATH", help="The clisup that the unit starts (default: this one).")
@@ -64,13 +64,13 @@ def install(
     """
     from clisup.installing import plan_install, target_of
 
-    target = target_of(os.environ, system=_is_system(as_user, system, for_user), user=for_user)
+    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user)
     plan = plan_install(target, os.environ, executable=executable, force=force, now=now, dry_run=dry_run)
-    return _carry_out(plan, dry_run=dry_run, as_json=as_json)
+    return carry_out(plan, dry_run=dry_run, as_json=as_json)
 
 
 @click.command("uninstall")
-@_target_options
+@target_options
 @click.option("--force", is_flag=True, help="Also remove units that were edited.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only show the steps.")
 @json_option("Print the steps as JSON.")
@@ -89,11 +89,11 @@ def uninstall(
     """
     from clisup.installing import plan_uninstall, target_of
 
-    target = target_of(os.environ, system=_is_system(as_user, system, for_user), user=for_user, verb="uninstall")
-    return _carry_out(plan_uninstall(target, force=force, dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user, verb="uninstall")
+    return carry_out(plan_uninstall(target, force=force, dry_run=dry_run), dry_run=dry_run, as_json=as_json)
 
 
-def _is_system(as_user: bool, system: bool, for_user: str | None) -> bool:
+def is_system(as_user: bool, system: bool, for_user: str | None) -> bool:
     """Return which manager is meant. Raises `UsageError` unless exactly one is named."""
     if as_user == system:
         raise usage("cannot tell which manager is meant", hint="--user for yourself, --system for the machine")
@@ -102,7 +102,8 @@ def _is_system(as_user: bool, system: bool, for_user: str | None) -> bool:
     return system
 
 
-def _carry_out(plan: InstallPlan, *, dry_run: bool, as_json: bool) -> int:
+def carry_out(plan: InstallPlan, *, dry_run: bool, as_json: bool) -> int:
+    """Carry out a plan, print its steps, and return the exit code."""
     if not dry_run:
         plan.carry_out()
     if as_json:

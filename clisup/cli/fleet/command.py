@@ -13,7 +13,9 @@ import click
 from clisup.cli.failure import usage
 from clisup.cli.fleet.agent import agent
 from clisup.cli.fleet.asking import BoxAnswer, ask_all, failure_of, print_failures
+from clisup.cli.fleet.doctor import doctor
 from clisup.cli.fleet.found import init, member, node, prepare
+from clisup.cli.fleet.install import install
 from clisup.cli.fleet.join import forget, join, leave
 from clisup.cli.options import HelpGroup, json_option
 from clisup.cli.views.terminal import plain, print_table
@@ -159,5 +161,5 @@ def _as_json(answer: BoxAnswer[_Seen]) -> dict[str, object]:
     return {"box": answer.box, **answer.value._asdict(), "latency_s": round(answer.value.latency_s, 6)}
 
 
-for command in (init, member, node, prepare, join, leave, forget, agent):
+for command in (init, member, node, prepare, join, leave, forget, agent, install, doctor):
     fleet.add_command(command)
