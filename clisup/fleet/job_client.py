@@ -9,12 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from clisup.errors import UsageError, WorldError
+from clisup.fleet.agent.records import read_beat
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
 from clisup.fleet.jobs import (
+    BoxFacts,
     JobRequest,
     JobState,
     cancel,
     job_id,
+    misfit,
     read_request,
     read_state,
     request_subject,
@@ -41,12 +44,17 @@ class Job(NamedTuple):
 
 
 def new_request(submitter: str, key: str, prompt: str, backend: str, **fields: object) -> JobRequest:
-    """Return a request. The same submitter and key give the same job. Raises `UsageError` unless exactly one place is named."""
+    """Return a request. The same submitter and key give the same job.
+
+    Raises `UsageError` unless exactly one place is named.
+    """
     request = JobRequest(job_id(submitter, key), submitter, prompt, backend, **fields)  # type: ignore[arg-type]
     if (request.cwd is None) == (request.workspace is None):
         raise UsageError("a job needs one directory", kind="usage", hint="--cwd PATH, or --workspace NAME")
     if request.cwd is not None and not request.cwd.startswith("/"):
         raise UsageError(f"the directory {request.cwd!r} of a job is not absolute", kind="usage", hint="--cwd /PATH")
+    if request.foreign:
+        raise UsageError(f"a job cannot set {request.foreign!r} of its session", kind="unsupported")
     return request
 
 
@@ -95,6 +103,22 @@ class JobClient:
         subject = request_subject(job.state.submitter, job.id)
         stored = await self._engine.last(subject)
         return None if stored is None else read_request(subject, stored.data)
+
+    async def reasons(self, request: JobRequest) -> dict[str, str]:
+        """Return why each box that beats does not take a job now, or "" for a box that may.
+
+        Only the box itself knows its directories: they count as present.
+        """
+        found = {}
+        for entry in await Bucket(self._engine, "BOXES").entries():
+            beat = read_beat(entry.value)
+            if "worker" not in beat.roles:
+                continue
+            accept = (*beat.accept, request.submitter) if "*" in beat.accept else beat.accept
+            cwd = [request.cwd] if request.cwd is not None else []
+            facts = BoxFacts(entry.key, accept, beat.free, beat.labels, beat.backends, beat.held, cwd, beat.workspaces)
+            found[entry.key] = misfit(request, facts) if beat.daemon == "up" else "its daemon does not run"
+        return found
 
     async def list(self) -> list[Job]:
         """Return all jobs, the latest change first. A state of a later clisup is left out."""

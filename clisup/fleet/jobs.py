@@ -15,7 +15,7 @@ engine decides between two boxes. No job is started twice without leave (`on_los
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID, uuid5
 
 import msgspec
@@ -60,8 +60,20 @@ OwnTurn = Literal["absent", "refused", "open", "ended"]
 """
 
 
+SESSION_PARAMS = frozenset(
+    {"approvals", "budget", "cli_tools", "labels", "mcp_config", "mode", "model", "permission_mode", "system_prompt"}
+    | {"system_prompt_mode", "timeouts", "title", "worktree"}
+)
+"""Params of `session/new` that a job may set. Variables and a client's own tools do not leave a box."""
+TURN_PARAMS = frozenset({"expand", "output_schema", "timeout_s", "when_limited"})
+"""Params of `session/prompt` that a job may set."""
+
+
 class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Request of a job, written once by its submitter. `needs` are labels; an empty value accepts any value."""
+    """Request of a job, written once by its submitter. `needs` are labels; an empty value accepts any value.
+
+    `session` and `turn` are further params of `session/new` and `session/prompt`.
+    """
 
     job: str
     submitter: str
@@ -73,6 +85,13 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     box: str | None = None
     needs: dict[str, str] = {}
     on_lost: OnLost = "wait"
+    session: dict[str, Any] = {}
+    turn: dict[str, Any] = {}
+
+    @property
+    def foreign(self) -> str:
+        """Return the name of a param that no job may set, or ""."""
+        return min((self.session.keys() - SESSION_PARAMS) | (self.turn.keys() - TURN_PARAMS), default="")
 
 
 class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,6 +183,9 @@ def read_request(subject: str, value: bytes) -> JobRequest:
         UUID(request.job)
     except ValueError as error:
         raise _unreadable("the request of a job", error) from None
+    if request.foreign:
+        message = f"cannot run this job, because no job may set {request.foreign[:64]!r}"
+        raise WorldError(message, kind="permission_denied")
     if subject != f"clisup.job.{request.submitter}.{request.job}":
         message = f"cannot run this job, because it names another submitter or job than its subject {subject!r}"
         raise WorldError(message, kind="permission_denied")

@@ -61,10 +61,11 @@ MAX_JOBS = 50
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other line once one has not completed.")
 @click.option("--keep", is_flag=True, help="Leave the sessions open, for further prompts.")
 @click.option("--rm", "remove", is_flag=True, help="Delete the sessions at the end, if every line has completed.")
+@click.option("--fleet", is_flag=True, help="Let the boxes of the fleet run the lines, as jobs (clisup job).")
 @no_start_option
 @json_option("Print the result of each line as a JSON object, as soon as it has ended.")
 def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failure: bool, keep: bool, remove: bool,
-          no_start: bool, **options: Any) -> int:  # fmt: skip
+          fleet: bool, no_start: bool, **options: Any) -> int:  # fmt: skip
     """Run the prompts of FILE, some at once, and print a table of the results. `-` reads stdin.
 
     A line is a prompt, or a JSON object with a prompt and other members: key, cwd, backend, model, permission_mode, mode,
@@ -84,13 +85,18 @@ def batch(file: str, jobs: int, as_json: bool, retry_failed: bool, stop_on_failu
       clisup batch prompts.jsonl -b claude -j 8
       ls -d ~/src/*/ | clisup batch - -b codex --prompt "Is the licence named in the README?"
       clisup batch prompts.jsonl --retry-failed --json | jq -r .text
+      clisup batch prompts.jsonl --fleet -C /srv/app -j 50
     """
     if keep and remove:
         raise usage("cannot keep the sessions and delete them", hint="give --keep or --rm")
+    if fleet and (keep or remove):
+        raise usage("cannot keep or delete the sessions of other boxes", hint="leave out --keep and --rm")
     settings = {"keep": keep, "retry_failed": retry_failed, "stop_on_failure": stop_on_failure}
     with _open(file) as source, read_lines(source, _defaults(options)) as lines:
         lines.rename(options["name"] or _name(file, lines))
         _check(lines, file)
+        if fleet:
+            return _run_jobs(lines, jobs, options["backend"], as_json=as_json, settings=settings)
         ensure_daemon("clisup-batch", no_start=no_start)
         return _run(lines, jobs, as_json=as_json, remove=remove, settings=settings)
 
@@ -129,6 +135,31 @@ def _run(lines: BatchLines, jobs: int, *, as_json: bool, remove: bool, settings:
     _report(view, lines, as_json=as_json)
     if interrupts:
         return EXIT_INTERRUPTED
+    return EXIT_OK if view.outcomes["completed"] == lines.total else EXIT_TURN_FAILED
+
+
+def _run_jobs(lines: BatchLines, jobs: int, backend: str | None, *, as_json: bool, settings: dict[str, bool]) -> int:
+    """Run the lines as jobs of the fleet. Ctrl-C leaves the jobs running."""
+    from clisup.cli.batch.fleet import FleetWork
+    from clisup.cli.batch.view import BatchView
+    from clisup.cli.job.command import member_of_this_command, with_jobs
+
+    member, view = member_of_this_command(), BatchView(lines.total, as_json=as_json)
+    again = {name: settings[name] for name in ("retry_failed", "stop_on_failure")}
+
+    async def work(client: Any) -> None:
+        run = FleetWork(jobs=client, member=member.name, tell=view.tell, backend=backend or "claude", **again)
+        await run.run(lines, jobs)
+
+    view.begin()
+    try:
+        with_jobs(member, work)
+    except KeyboardInterrupt:
+        view.note("the jobs go on; the same command waits for them again")
+        return EXIT_INTERRUPTED
+    finally:
+        view.end()
+    _report(view, lines, as_json=as_json)
     return EXIT_OK if view.outcomes["completed"] == lines.total else EXIT_TURN_FAILED
 
 

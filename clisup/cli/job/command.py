@@ -17,6 +17,7 @@ from clisup.cli.failure import usage
 from clisup.cli.fleet.extra import check_extra
 from clisup.cli.options import HelpGroup, json_option, utf8
 from clisup.cli.views.terminal import plain, print_table
+from clisup.client.options import given
 from clisup.errors import EXIT_OK, EXIT_TIMED_OUT, EXIT_TURN_FAILED, UsageError
 from clisup.fleet.member import FleetMember, joined, read_member
 
@@ -28,6 +29,7 @@ __all__ = ["job", "job_row", "member_of_this_command", "with_jobs"]
 _T = TypeVar("_T")
 _STATUSES = ("pending", "claimed", "started", "done", "lost", "cancelled")
 _ID = 8
+MOST_REASONS = 20
 
 
 @click.group("job", cls=HelpGroup)
@@ -53,6 +55,9 @@ def job() -> None:
 @click.option("--workspace", metavar="NAME", help="Directory by the name that boxes give it in their table [fleet].")
 @click.option("--box", help="Only this box.")
 @click.option("--needs", multiple=True, metavar="NAME[=VALUE]", help="Label that the box must have. May be repeated.")
+@click.option("--model", metavar="MODEL", callback=utf8("name the model"), help="The model.")
+@click.option("--permission-mode", metavar="MODE", callback=utf8("name the permission mode"),
+              help="What the CLI may do without asking, in its own words: acceptEdits, plan, ...")  # fmt: skip
 @click.option("--key", help="Same key, same job: a repeated submit runs nothing twice. Default: a new one.")
 @click.option("--on-lost", type=click.Choice(["wait", "rerun"]), default="wait", show_default=True,
               help="If the box disappears: wait for it, or run the job anew elsewhere, so perhaps twice.")  # fmt: skip
@@ -60,7 +65,8 @@ def job() -> None:
 @json_option("Print the job as JSON.")
 def submit(
     prompt: str, backend: str, versions: str, cwd: str | None, workspace: str | None, box: str | None,
-    needs: tuple[str, ...], key: str | None, on_lost: str, waits: bool, as_json: bool,
+    needs: tuple[str, ...], model: str | None, permission_mode: str | None, key: str | None, on_lost: str, waits: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Submit PROMPT as a job; - reads it from stdin. Print the job's id.
 
@@ -80,10 +86,13 @@ def submit(
     request = new_request(
         member.name, key or str(uuid4()), text, backend,
         versions=versions, cwd=cwd, workspace=workspace, box=box, needs=labels, on_lost=on_lost,
+        session=given({"model": model, "permission_mode": permission_mode}),
     )  # fmt: skip
 
     async def send(jobs: JobClient) -> Job:
         stored = await jobs.submit(request)
+        if stored.state.status == "pending":
+            _tell_reasons(await jobs.reasons(request))
         if not waits:
             return stored
         print(plain(f"submitted {stored.id}"), file=sys.stderr)
@@ -94,6 +103,15 @@ def submit(
         return _show_ended([found], as_json)
     print(json.dumps(job_row(found)) if as_json else found.id)
     return EXIT_OK
+
+
+def _tell_reasons(reasons: dict[str, str]) -> None:
+    """Say on stderr why no box takes a job, if that is so."""
+    if not all(reasons.values()):
+        return
+    print("clisup: no box takes this job now:" if reasons else "clisup: no box beats now", file=sys.stderr)
+    for box, why in sorted(reasons.items())[:MOST_REASONS]:
+        print(plain(f"  {box}: {why}"), file=sys.stderr)
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -160,7 +178,10 @@ def get(id_: str, as_json: bool) -> int:
     """
 
     async def look(jobs: JobClient) -> Job:
-        return await jobs.get(await jobs.named(id_))
+        found = await jobs.get(await jobs.named(id_))
+        if found.state.status == "pending" and found.request is not None:
+            _tell_reasons(await jobs.reasons(found.request))
+        return found
 
     found = with_jobs(member_of_this_command(), look)
     if as_json:
@@ -276,8 +297,21 @@ def _show_ended(found: list[Job], as_json: bool) -> int:
         print(json.dumps(rows if len(rows) > 1 else rows[0]))
     else:
         for row in rows:
-            told = row["outcome"] or row["status"]
-            why = f": {row['error']}" if row["error"] else ""
-            print(plain(f"{row['job'][:_ID]}  {told}{why}  (clisup logs {row['session']})" if row["session"] else told))
+            _show_answer(row, alone=len(rows) == 1)
     good = all(each.state.status == "done" and each.state.outcome == "completed" for each in found)
     return EXIT_OK if good else EXIT_TURN_FAILED
+
+
+def _show_answer(row: dict[str, Any], *, alone: bool) -> None:
+    """Print the answer on stdout, as `clisup run` does, and the end on stderr. Of several jobs print a line each."""
+    from clisup.cli.job.answer import end_of
+
+    told, why = row["outcome"] or row["status"], f": {row['error']}" if row["error"] else ""
+    where = f"  (clisup logs {row['session']})" if row["session"] else ""
+    if alone and row["session"]:
+        end = end_of(row["session"])
+        if end is not None:
+            print(plain(str(end.get("text") or "")))
+        else:
+            print(plain(f"clisup: {row['box']} does not answer now, so its answer is not shown"), file=sys.stderr)
+    print(plain(f"{row['job'][:_ID]}  {told}{why}{where}"), file=sys.stderr if alone else sys.stdout)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clisup.errors import ClisupError
 from clisup.fleet.agent.daemon_link import DaemonLink
 from clisup.fleet.jobs import JobRequest, OwnTurn, session_of
 
-__all__ = ["JobTurn", "look", "refuse", "start"]
+__all__ = ["JobTurn", "close", "look", "refuse", "start"]
 
 TITLE, ERROR_CHARS = 60, 200
 _WORLD = ("daemon_not_running", "overloaded", "shutting_down", "storage_failed", "rate_limited", "session_busy")
@@ -48,16 +49,15 @@ async def start(link: DaemonLink, request: JobRequest, attempt: int, cwd: str) -
     """
     session = session_of(request.job, attempt)
     try:
-        await link.call(
-            "session/new",
-            session_id=session,
-            backend=request.backend,
-            cwd=cwd,
-            labels={"job": request.job, "submitter": request.submitter},
-            title=" ".join(request.prompt.split())[:TITLE] or "job",
-        )
+        await _open(link, request, session, cwd)
         turn = await link.call(
-            "session/prompt", session_id=session, key=request.job, prompt=request.prompt, wait=True, limit_s=None
+            "session/prompt",
+            **request.turn,
+            session_id=session,
+            key=request.job,
+            prompt=request.prompt,
+            wait=True,
+            limit_s=None,
         )
     except ClisupError as error:
         if error.kind in _WORLD:
@@ -69,8 +69,22 @@ async def start(link: DaemonLink, request: JobRequest, attempt: int, cwd: str) -
 async def refuse(link: DaemonLink, request: JobRequest, attempt: int, cwd: str) -> None:
     """Open the attempt's session and close it, so that it refuses a prompt that is still under way."""
     session = session_of(request.job, attempt)
-    await link.call("session/new", session_id=session, backend=request.backend, cwd=cwd, labels={"job": request.job})
+    await _open(link, request, session, cwd)
     await link.call("session/close", session_id=session, limit_s=None)
+
+
+async def close(link: DaemonLink, job: str, attempt: int) -> None:
+    """Close the session of an attempt whose turn has ended. Its events stay. A failure costs an open session only."""
+    with suppress(ClisupError):
+        await link.call("session/close", session_id=session_of(job, attempt), limit_s=None)
+
+
+async def _open(link: DaemonLink, request: JobRequest, session: str, cwd: str) -> None:
+    """Open the session of an attempt, always with the same params."""
+    labels = {**request.session.get("labels", {}), "job": request.job, "submitter": request.submitter}
+    title = " ".join(request.prompt.split())[:TITLE] or "job"
+    own = {"title": title, **request.session, "labels": labels}
+    await link.call("session/new", **own, session_id=session, backend=request.backend, cwd=cwd)
 
 
 def _ended(end: dict[str, Any]) -> JobTurn:

@@ -17,7 +17,7 @@ import structlog
 
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink
-from clisup.fleet.agent.job_turns import JobTurn, look, refuse, start
+from clisup.fleet.agent.job_turns import JobTurn, close, look, refuse, start
 from clisup.fleet.agent.records import BoxBeat
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.agent.table import Table
@@ -196,6 +196,8 @@ class Placing:
         """Start the turn, or wait for the one that runs, and note its end."""
         try:
             self._ends[job] = await start(link, request, attempt, cwd)
+            self._news.set()
+            await close(link, job, attempt)
         except ClisupError as error:
             _log.warning("job waits for the daemon", job=job, error=error.message)
             await asyncio.sleep(AGAIN_S)
