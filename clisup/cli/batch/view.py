@@ -172,7 +172,7 @@ def _print_table(rows: list[LineResult], width: int | None) -> None:
         "EXIT": [str(result.exit_code) for result in rows],
         "TIME": [duration(result.end.get("duration_s")) for result in rows],
         "COST": [cost(result.end.get("cost_usd")) for result in rows],
-        "SESSION": [result.session_id[:8] for result in rows],
+        "SESSION": [_short_id(result.session_id) for result in rows],
         "PROMPT": [result.item.prompt["prompt"] for result in rows],
     }
     for name in [name for name, cells in columns.items() if set(cells) == {"-"}]:
@@ -189,3 +189,9 @@ def _print_table(rows: list[LineResult], width: int | None) -> None:
 def _room(columns: dict[str, list[str]], width: int) -> int:
     """Return the columns of the terminal that are left for the prompt."""
     return width - sum(2 + max(len(name), *map(len, cells)) for name, cells in columns.items() if name != "PROMPT")
+
+
+def _short_id(session_id: str) -> str:
+    """Return the first characters of an id, behind the name of its box, if any."""
+    box, slash, id_ = session_id.rpartition("/")
+    return f"{box}{slash}{id_[:8]}"

@@ -6,9 +6,10 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from clisup.cli.fleet.asking import BoxAnswer, ask_all, everywhere, exit_code, failure_of, print_failures
+from clisup.cli.fleet.members import known_members
 from clisup.cli.lookup import all_sessions
 from clisup.cli.status.columns import (
     DEFAULT,
@@ -36,6 +37,11 @@ _BOXES = (
     Column("WAITING", right=True), Column("SESSIONS", right=True), Column("MEM", right=True), Column("UP", right=True),
 )  # fmt: skip
 _BOXES_LOSE = ("MEM", "UP", "WAITING", "VERSION")
+_MEMBERS = (
+    Column("BOX"), Column("STATE"), Column("BEAT", right=True), Column("VERSION", least=8, most=24),
+    Column("RUNNING", right=True), Column("FREE", right=True), Column("LAG", right=True), Column("SESSIONS", right=True),
+)  # fmt: skip
+_MEMBERS_LOSE = ("VERSION", "LAG", "FREE")
 _T = TypeVar("_T")
 
 
@@ -56,7 +62,11 @@ def show_fleet_status(options: StatusOptions) -> int:
     elif options.columns is not None:
         _print_sessions(newest_first(sessions), options.columns, ink, width)
     else:
-        _print_boxes(answers, ink, width)
+        members = known_members()
+        if members is None:
+            _print_boxes(answers, ink, width)
+        else:
+            _print_members(answers, members, ink, width)
         shown, hidden = chosen_sessions(sessions)
         print()
         _print_sessions(shown, None, ink, width, DEFAULT)
@@ -80,6 +90,36 @@ def _print_boxes(answers: Sequence[BoxAnswer[JsonObject]], ink: Ink, width: int 
     print(cut("\n".join([ink("bold", head), *lines]), width))
 
 
+def _print_members(
+    answers: Sequence[BoxAnswer[JsonObject]], members: dict[str, JsonObject], ink: Ink, width: int | None
+) -> None:
+    """Print the boxes with what their beats said. A box that is no member has no beat."""
+    rows = [_member_row(a.box, a.value, members.get(a.box, {})) for a in answers]
+    head, *lines = lay_out(_MEMBERS, rows, width, _MEMBERS_LOSE).lines()
+    print(cut("\n".join([ink("bold", head), *lines]), width))
+
+
+def _member_row(box: str, status: JsonObject | None, beat: JsonObject) -> list[str]:
+    d = None if status is None else status["daemon"]
+    state = str(d["state"]) if d is not None else "no daemon" if beat.get("state") == "daemon_down" else "away"
+    age = "-" if beat.get("beat_s") is None else duration(float(beat["beat_s"]))
+    version, running = (
+        (beat.get("version", "-"), f"{beat.get('running', '-')}?") if d is None else (d["version"], d["running"])
+    )
+    sessions = beat.get("sessions", "-") if status is None else len(status["sessions"])
+    row = [
+        box,
+        state,
+        age,
+        version,
+        running,
+        beat.get("free", "-") if d is not None else "-",
+        beat.get("lag", "-"),
+        sessions,
+    ]
+    return [str(cell)[:40] for cell in row]
+
+
 def _box_row(box: str, status: JsonObject) -> list[str]:
     d = status["daemon"]
     turns = f"{int(d['running'])}/{int(d['max_running'])}"
@@ -92,22 +132,30 @@ def _box_row(box: str, status: JsonObject) -> list[str]:
 # -- sessions -----------------------------------------------------------------------------------------------------------
 
 
+class _Listed(NamedTuple):
+    """Sessions of a box. A `copy` was read while the box is away: it shows the last known state."""
+
+    rows: list[JsonObject]
+    copy: bool
+
+
 def show_fleet_sessions(
     states: Sequence[str | None], labels: dict[str, str], columns: Sequence[str] | None, listed: Sequence[str], *,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Print the sessions of all boxes in these states, newest first. Return the exit code."""
 
-    def ask(path: str) -> list[JsonObject]:
+    def ask(path: str) -> _Listed:
         with RawClient.connect(path, name="clisup-sessions") as client:
             rows = (row for state in states for row in all_sessions(client, state=state, labels=labels))
-            return checked_rows(list(islice(rows, MOST_SESSIONS)))
+            return _Listed(checked_rows(list(islice(rows, MOST_SESSIONS))), bool(client.server["server"].get("copy")))
 
     answers = ask_all(everywhere(), ask)
     if as_json:
-        _print_json(answers, lambda rows: {"sessions": rows})
+        _print_json(answers, lambda found: {"sessions": found.rows, **({"copy": True} if found.copy else {})})
         return exit_code(answers)
-    sessions = [{**s, "box": a.box} for a in answers for s in a.value or ()]
+    found = [(f"{a.box} (away)" if a.value.copy else a.box, a.value.rows) for a in answers if a.value is not None]
+    sessions = [{**s, "box": box} for box, rows in found for s in rows]
     _print_sessions(newest_first(sessions), columns, Ink(), width_of(sys.stdout), listed)
     print_failures(answers)
     return exit_code(answers)

@@ -12,7 +12,7 @@ from typing import Any
 from clisup.errors import ClisupError, UsageError, box_away
 from clisup.fleet.agent.json_server import JsonServer, introduction
 from clisup.fleet.agent.table import Table
-from clisup.fleet.chain import ChainReader, MissingEvents, Piece, read_chunk, read_subject, subject_token
+from clisup.fleet.chain import ChainReader, MissingEvents, Piece, all_epochs, read_chunk, read_subject, subject_token
 from clisup.fleet.engine import Engine
 from clisup.model.envelope import FRAME_BEGIN
 from clisup.model.journal import event_seq, event_type
@@ -80,7 +80,7 @@ class CopyServer:
     # -- methods
 
     async def _initialize(self, _params: dict[str, Any]) -> bytes:
-        return introduction(f"copy of {self._member}")
+        return introduction(f"copy of {self._member}", copy=True)
 
     async def _ping(self, _params: dict[str, Any]) -> bytes:
         return json.dumps({"time": datetime.now(UTC).isoformat()}).encode()
@@ -131,6 +131,13 @@ class CopyServer:
                         size += len(page[-1])
                 if full:
                     break
+        if (
+            not page
+            and not gaps
+            and after + 1 < int(self._row(session_id)["next_seq"])
+            and await self._is_empty(session_id)
+        ):
+            raise self._away()
         head = b'{"gaps":' + json.dumps(gaps).encode() + b',"events":[' if gaps else b'{"events":['
         eof = b"false" if full else b"true"
         return head + b",".join(page) + b'],"next_seq":' + str(at + 1).encode() + b',"eof":' + eof + b"}"
@@ -143,9 +150,13 @@ class CopyServer:
         if session_id != ALL:
             self._row(session_id)
 
+    async def _is_empty(self, session_id: str) -> bool:
+        """Tell whether nothing of a session was copied."""
+        return await self._engine.last(all_epochs(self._member, session_id)) is None
+
     async def _stored(self, session_id: str, after: int) -> AsyncGenerator[Piece, None]:
         """Yield what is copied of a session behind `after`, up to the present end. Raises `WorldError`."""
-        subject = f"clisup.ev.{self._member}.{subject_token(session_id)}.*"
+        subject = all_epochs(self._member, session_id)
         last = await self._engine.last(subject)
         if last is None:
             return
@@ -200,7 +211,7 @@ class CopyServer:
             async for message in messages:
                 _, id_, epoch = read_subject(message.subject)
                 if id_ not in readers:
-                    newest = await self._engine.last(f"clisup.ev.{self._member}.{id_}.*")
+                    newest = await self._engine.last(all_epochs(self._member, id_))
                     first = read_subject(newest.subject)[2] if newest is not None else epoch
                     readers[id_] = ChainReader(begin.get(id_, 0), first)
                 for piece in readers[id_].read(epoch, read_chunk(message.headers, message.data)):

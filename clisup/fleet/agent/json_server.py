@@ -18,9 +18,9 @@ Method = Callable[[dict[str, Any]], Awaitable[bytes]]
 """Handler of a method: from the params to the JSON of the result. Raises `ClisupError`."""
 
 
-def introduction(instance: str) -> bytes:
-    """Return the result of `initialize`."""
-    server = {"name": "clisup-fleet", "version": __version__, "pid": None, "instance_id": instance}
+def introduction(instance: str, *, copy: bool = False) -> bytes:
+    """Return the result of `initialize`. `copy`: what follows is read from a copy."""
+    server = {"name": "clisup-fleet", "version": __version__, "pid": 0, "instance_id": instance, "copy": copy}
     whole = {
         "protocol_version": PROTOCOL_VERSION,
         "server": server,

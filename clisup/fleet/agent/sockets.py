@@ -93,7 +93,11 @@ class Sockets:
                     await serve(reader, writer)
                 finally:
                     self._clients[name] -= 1
-            except (OSError, ValueError):  # the client is gone, or sent a frame over the limit
+            except (
+                OSError,
+                ValueError,
+                asyncio.CancelledError,
+            ):  # the client is gone or sent too much, or the agent ends
                 pass
             except ClisupError as error:
                 await _say_goodbye(writer, error)
