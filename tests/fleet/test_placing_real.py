@@ -189,7 +189,7 @@ def test_a_lost_job_is_done_late_and_runs_once(serve: Serve, tmp_path: Path) -> 
         async with fleet.agents(1):
             async with fleet.agents(0):
                 job = await fleet.submit("lost", "@sleep 1\ndone", box="box0")
-                await fleet.reaches(job, "started")
+                await until(lambda: _truth(fleet.runs()["lost"] == 1))
             await fleet.reaches(job, "lost")
             async with fleet.agents(0):
                 end = await fleet.end(job)
