@@ -56,7 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Boxes: their list, and the way to each. The clients load it when a box is named. And the rules of copies, jobs and holds of
     # a fleet, with the engine that they stand on.
     # The agent reads the configuration, and knows the table of methods.
-    "clisup.fleet": SHARED | {"clisup.host", "clisup.model", "clisup.policy", "clisup.config", "clisup.wire"},
+    "clisup.fleet": SHARED
+    | {"clisup.host", "clisup.model", "clisup.policy", "clisup.config", "clisup.wire", "clisup.ops.doctor"},
     # Typed events and results are the models themselves, and an image is what core says; what `clisup status` loads of the
     # client is held in tests/client.
     "clisup.client": SHARED
@@ -131,6 +132,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.recordings": {"msgspec"},
     "clisup.fleet": {"msgspec", "structlog"},
     "clisup.fleet.holds": {"pydantic"},
+    "clisup.fleet.setup.keys": {"nkeys"},
     "clisup.fleet.nats_engine": {
         "nats",
         "nkeys",
@@ -219,6 +221,9 @@ SPAWNING = {
 SPAWN_ELSEWHERE = {
     "clisup.keeper.child": "it starts the CLIs",
     "clisup.keeper.zygote": "it forks keepers",
+    "clisup.fleet.setup.certificates": "openssl makes the certificates of a fleet",
+    "clisup.fleet.setup.server": "nats-server says its version",
+    "clisup.cli.fleet.found": "`clisup fleet node` becomes nats-server",
     "clisup.fleet.link": "the user's ssh is the connection to a box",
     "clisup.starting": "`clisup start` starts the daemon, which outlives the command",
     "clisup.cli.commands.manual": "man shows a page on a terminal",

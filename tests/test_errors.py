@@ -17,16 +17,14 @@ from clisup.errors import (
     error_from_wire,
 )
 
-CLIENTS = ("daemon_not_running", "box_away", "box_unknown")
+CLIENTS = ("daemon_not_running", "box_unknown")
 LOCAL = (
-    "box_away",
     "box_unknown",
     "daemon_not_running",
     "daemon_already_running",
     "unsupported_system",
     "spawn_failed",
     "service_manager",
-    "fleet_away",
     "usage",
 )
 

@@ -283,7 +283,7 @@ _TABLES = {
     "backends.*.approvals": "Answers to a CLI's permission requests (docs/how-to/approvals.md).",
     "backends.*.live": "Limits after which the resting process of a live session ends; 0: no limit.",
     "backends.*.limits": "Bytes, and counts; 0: none.",
-    "fleet": "This box in a fleet (docs/how-to/fleet.md); read by `clisup fleet agent`.",
+    "fleet": "This box in a fleet (docs/how-to/fleet-engine.md); read by `clisup fleet agent`.",
     "notify[]": "Receiver of messages: a command, or an address (docs/how-to/notify.md).",
     "prices": "Prices of tokens by pattern of model names; they precede the built-in list (docs/reference/budgets.md).",
     "prices.*": "Prices of the matching models: US dollars for a million tokens.",

@@ -90,7 +90,7 @@ def box_named(name: str, env: Mapping[str, str]) -> Box:
     raise UsageError(
         f"no box is called {name[:64]!r}: known are {names}",
         kind="box_unknown",
-        hint="clisup fleet add NAME ssh://HOST",
+        hint="clisup fleet add NAME ssh://HOST" if own is None else "see the members: clisup status --fleet",
         box=name[:64],
     )
 

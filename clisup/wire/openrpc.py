@@ -170,8 +170,9 @@ META_SCHEMA = "https://meta.open-rpc.org/"
 REF = "#/components/schemas/{model}"
 OF_ANY = ("invalid_params", "internal", "request_cancelled", "overloaded")
 OF_CONNECTIONS = ("parse_error", "invalid_request", "method_not_found", "overloaded", "permission_denied")
-NEVER_YET = ("backend_not_logged_in",)
-"""Kinds with a code in version 1 that the daemon never returns: a CLI without a login fails its turn instead."""
+NEVER_YET = ("backend_not_logged_in", "box_away", "fleet_away")
+"""Kinds with a code in version 1 that the daemon never returns. A CLI without a login fails its turn instead, and the fleet's
+agent answers for a box that is away."""
 
 _BACKEND = ("backend_not_found", "backend_unavailable", "backend_version_unsupported")
 _ADMITTED = ("storage_failed", "shutting_down")

@@ -30,6 +30,8 @@ NOT_RUN: dict[str, str] = {
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
     r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",
     r"\banthropic-api\b": "asks a provider; tests/daemon/test_api_backends.py does the same in front of loopback fakes",
+    r"^clisup (fleet (init|prepare|member|join|doctor)|job )": "needs an engine; tests/fleet does the same",
+    r"^clisup batch .*--fleet|\bdev1\b": "needs an engine; tests/fleet does the same",
     r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {

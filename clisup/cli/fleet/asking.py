@@ -15,6 +15,7 @@ from clisup.cli.views.terminal import Ink, clip, plain
 from clisup.client.raw import JsonObject
 from clisup.errors import EXIT_OK, ClisupError, WorldError, box_away
 from clisup.fleet.book import boxes
+from clisup.fleet.member import joined
 from clisup.locations import HERE, socket_for_client
 
 __all__ = [
@@ -54,9 +55,9 @@ class BoxAnswer(NamedTuple, Generic[_T]):
 
 
 def everywhere() -> list[str]:
-    """Return this machine and all boxes. Raises `UsageError(usage)` without a box."""
+    """Return this machine and all boxes. Raises `UsageError(usage)` without a box and without a fleet."""
     known = list(boxes(os.environ))
-    if not known:
+    if not known and joined(os.environ) is None:
         raise usage("cannot ask all boxes, because none is known", hint="clisup fleet add NAME ssh://HOST")
     return [HERE, *known]
 

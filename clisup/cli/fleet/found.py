@@ -29,7 +29,7 @@ _dir = click.option(
 @click.option("--port", type=int, default=4222, show_default=True, help="Port of the nodes for members.")
 @_dir
 def init(name: str, nodes: str, port: int, directory: str) -> int:
-    """Make the folder of a new fleet: configuration, certificates and keys of its nodes, and the admin's key.
+    """Make the folder of a new fleet, with the files of its nodes and the admin's key.
 
     The fleet stands on NATS JetStream (nats-server 2.11 or later). One node is enough for a small team. With three, one may
     fail. All connections are encrypted, except to a single node on 127.0.0.1. openssl makes the certificates.

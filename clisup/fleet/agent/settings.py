@@ -41,7 +41,7 @@ def read_settings(env: Mapping[str, str]) -> AgentSettings:
     """Return the settings. Raises `UsageError` for a box without a fleet, and `ConfigurationError`."""
     member = joined(env)
     if member is None:
-        raise UsageError("this box has joined no fleet", hint="clisup fleet join FILE (docs/how-to/fleet.md)")
+        raise UsageError("this box has joined no fleet", hint="clisup fleet join FILE (docs/how-to/fleet-engine.md)")
     uid = os.getuid()
     file = ConfigFile(config_file(env), "CLISUP_CONFIG" in env)
     state_dir = state_dir_for_client(env, uid)

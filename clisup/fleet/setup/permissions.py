@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from clisup.fleet.member import Role
 
-__all__ = ["Permissions", "permissions_of"]
+__all__ = ["MemberPermissions", "permissions_of"]
 
 READING = ("$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.CREATE.>",
            "$JS.API.CONSUMER.MSG.NEXT.>")  # fmt: skip
 """Subjects of a reader: states of streams, last messages, and consumers that acknowledge nothing."""
 
 
-class Permissions(NamedTuple):
+class MemberPermissions(NamedTuple):
     """Subjects that a member may publish and subscribe, and whether it may answer calls."""
 
     publish: tuple[str, ...]
@@ -25,15 +25,15 @@ class Permissions(NamedTuple):
     answers: bool
 
 
-def permissions_of(name: str, roles: Iterable[Role]) -> Permissions:
+def permissions_of(name: str, roles: Iterable[Role]) -> MemberPermissions:
     """Return the permissions of a member with these roles."""
     roles = set(roles)
     if "admin" in roles:
-        return Permissions((">",), (">",), True)
+        return MemberPermissions((">",), (">",), True)
     publish, subscribe = [*READING, f"clisup.rpc.*.observe.{name}"], [f"_INBOX_{name}.>"]
     if "operator" in roles:
         publish += [f"clisup.rpc.*.drive.{name}", f"clisup.job.{name}.>", "$KV.JOBS.>"]
     if "worker" in roles:
         publish += [f"clisup.ev.{name}.>", f"$KV.BOXES.{name}", f"$KV.SESSIONS.{name}.>", "$KV.JOBS.>", "$KV.HOLDS.>"]
         subscribe.append(f"clisup.rpc.{name}.>")
-    return Permissions(tuple(dict.fromkeys(publish)), tuple(subscribe), "worker" in roles)
+    return MemberPermissions(tuple(dict.fromkeys(publish)), tuple(subscribe), "worker" in roles)
