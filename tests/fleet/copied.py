@@ -80,3 +80,8 @@ def compare(own: dict[str, Lines], copy: Copy) -> Difference:
                 differing += there[seq] != line
         extra += len(there.keys() - lines.keys())
     return Difference(events, lost, copy.doubled, differing, extra)
+
+
+async def compare_copies(engine: Engine, member: str, state_dir: Path) -> Difference:
+    """Compare a box's journals with their copy in the engine."""
+    return compare(journals(state_dir), await copy_of(engine, member))

@@ -1,0 +1,2 @@
+async def simulated_figures(*a, **k):
+    return []
