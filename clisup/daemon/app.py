@@ -36,7 +36,7 @@ from clisup.host.log import LOG
 from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets import ACTIVATED, bind_listener, claim_socket, take_lock
-from clisup.host.systemd.service import Notifier
+from clisup.host.systemd.notifier import Notifier
 from clisup.ops.doctor import Finding
 from clisup.wire.status import STATUS_SCHEMA
 

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 import trio
 
-from clisup.host.systemd.service import Notifier
+from clisup.host.systemd.notifier import Notifier
 
 __all__ = ["EXTENSION_S", "ServiceStatus", "VitalTasks", "status_line"]
 

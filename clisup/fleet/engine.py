@@ -75,6 +75,10 @@ class Engine(Protocol):
     """Connection to the engine. Every method may raise `WorldError`: `fleet_away`, or `permission_denied` for this key."""
 
     @property
+    def connected(self) -> bool:
+        """Tell whether there is a connection now."""
+
+    @property
     def max_payload(self) -> int:
         """Return the largest size of a message, headers included."""
 

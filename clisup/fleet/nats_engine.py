@@ -164,6 +164,11 @@ class NatsEngine:
         self._js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
 
     @property
+    def connected(self) -> bool:
+        """Tell whether there is a connection now."""
+        return bool(self._client.is_connected)
+
+    @property
     def max_payload(self) -> int:
         """Return the largest size of a message, headers included."""
         return self._client.max_payload

@@ -14,7 +14,7 @@ from harness import Harness, until
 
 from clisup.daemon.service_status import ServiceStatus, VitalTasks, status_line
 from clisup.errors import ClisupError
-from clisup.host.systemd.service import Notifier
+from clisup.host.systemd.notifier import Notifier
 
 
 class Manager:

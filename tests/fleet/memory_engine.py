@@ -24,6 +24,10 @@ class MemoryEngine:
         self._handlers: dict[str, Handler] = {}
         self._change = asyncio.Condition()
 
+    @property
+    def connected(self) -> bool:
+        return not self.away
+
     async def append(
         self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, expected: int | None = None
     ) -> int | None:

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from clisup.host.systemd import service as systemd
-from clisup.host.systemd.service import Notifier, Unit, job_of, notify_message, restart_job, unit_of
+from clisup.host.systemd.notifier import Notifier, notify_message
+from clisup.host.systemd.service import Unit, job_of, restart_job, unit_of
 
 USER = "/user.slice/user-1000.slice/user@1000.service"
 LISTING = "  58 dep.service    restart waiting\n 63 clisup.service restart running\n 70 other\\x2dclisup.service stop running\n"

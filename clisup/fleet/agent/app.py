@@ -25,13 +25,20 @@ from clisup.fleet.engine import Engine
 from clisup.fleet.nats_engine import connect_member
 from clisup.host.locks import FileLock
 from clisup.host.log import LogForm, configure_logging
-from clisup.host.systemd.service import Notifier
+from clisup.host.systemd.notifier import Notifier
 
 __all__ = ["Agent", "run_agent"]
 
 AGAIN_S = 1.0
 """Seconds before a part that failed begins again."""
+FAILED_AGAIN_S = 10.0
+"""Seconds before a part with an internal error begins again."""
+STEADY_S = 60.0
+"""Seconds of work after which the log names a known reason again."""
 CONNECT_AGAIN_S = 5.0
+STOP_S = 5.0
+"""Seconds for the parts to end."""
+LOOK_S = 1.0
 _log = structlog.get_logger()
 
 
@@ -68,8 +75,8 @@ async def _serve(settings: AgentSettings, env: Mapping[str, str]) -> None:
     notifier.stopping()
     for task in (running, waiting):
         task.cancel()
-    await asyncio.wait({running, waiting})
-    if not running.cancelled() and (error := running.exception()) is not None:
+    await asyncio.wait({running, waiting}, timeout=STOP_S)
+    if running.done() and not running.cancelled() and (error := running.exception()) is not None:
         raise error
     _log.info("agent stopped", box=settings.member.name)
 
@@ -120,6 +127,7 @@ class Agent:
         self.table = table = Table(engine, self.settings.member.name)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_keep("table", table.run))
+            tasks.create_task(_watch(engine))
             for name, part in self._worker_parts(engine, table) if self.settings.works else ():
                 tasks.create_task(_keep(name, part))
 
@@ -127,8 +135,8 @@ class Agent:
         """Return the parts of a box that shares its daemon, by name."""
         settings = self.settings
         self.copying = Copying(engine, settings.member.name, settings.daemon_socket)
-        self._rows = Rows(engine, table, settings.daemon_socket)
         beats = Beats(engine, settings, self.lag)
+        self._rows = Rows(engine, table, settings.daemon_socket, lambda: not beats.doubled)
         return [
             ("beats", beats.run),
             ("rows", self._rows.run),
@@ -167,13 +175,30 @@ class Agent:
 
 async def _keep(name: str, run: Callable[[], Awaitable[None]]) -> None:
     """Run a part, and again after each failure. A line of the log names a new reason."""
-    last = ""
+    last, loop = "", asyncio.get_running_loop()
     while True:
+        began, again_s = loop.time(), AGAIN_S
         try:
             await run()
             last = ""
         except ClisupError as error:
-            if error.message != last:
+            if error.message != last or loop.time() - began > STEADY_S:
                 _log.warning("part of the agent waits", part=name, error=error.message)
             last = error.message
-        await asyncio.sleep(AGAIN_S)
+        except Exception:  # a fault of one part ends no other part
+            _log.exception("part of the agent failed", part=name)
+            again_s = FAILED_AGAIN_S
+        await asyncio.sleep(again_s)
+
+
+async def _watch(engine: Engine) -> None:
+    """Log when the engine goes away, and when it is back. The client reconnects by itself."""
+    there = True
+    while True:
+        if engine.connected != there:
+            there = engine.connected
+            if there:
+                _log.info("engine connected")
+            else:
+                _log.warning("engine away", error="the connection ended")
+        await asyncio.sleep(LOOK_S)

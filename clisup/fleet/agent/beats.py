@@ -25,11 +25,14 @@ _log = structlog.get_logger()
 
 
 class Beats:
-    """Beats of this box. `lag` counts the events that are not copied; `last` is the last beat."""
+    """Beats of this box. `lag` counts the events that are not copied; `last` is the last beat.
+
+    `doubled` tells that another box beats under this name, with another incarnation.
+    """
 
     def __init__(self, engine: Engine, settings: AgentSettings, lag: Callable[[], int]) -> None:
         self._bucket, self._settings, self._lag = Bucket(engine, "BOXES"), settings, lag
-        self._doubled = False
+        self.doubled = False
         self.last: BoxBeat | None = None
 
     async def run(self) -> None:
@@ -73,9 +76,9 @@ class Beats:
         if stored is None or self.last is None:
             return
         doubled = read_beat(stored.value).incarnation != self._settings.incarnation
-        if doubled and not self._doubled:
+        if doubled and not self.doubled:
             _log.error("another box has this name", box=self._settings.member.name)
-        self._doubled = doubled
+        self.doubled = doubled
 
 
 def _load(status: dict[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
 import structlog
 
-from clisup.errors import WorldError
+from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink, EventLines
 from clisup.fleet.chain import (
     CHUNK_BYTES,
@@ -45,6 +45,8 @@ HELD_BYTES = 64 * 1024 * 1024
 LINGER_S = 0.25
 """Seconds for which a chunk waits for more events of its session."""
 AGAIN_S = 1.0
+UNREADABLE = ("unsupported", "storage_failed")
+"""Kinds of the errors of a chunk that a later clisup wrote, or that is damaged."""
 _OTHERS = 20  # looks at a chain that is ahead of this agent, before the following begins again
 _ID = len(FRAME_BEGIN + b'{"session_id":"')
 _log = structlog.get_logger()
@@ -66,6 +68,23 @@ class _Session:
         self.copying = False
         self.full = asyncio.Event()
 
+    @property
+    def next_pieces(self) -> list[Piece]:
+        """Return enough of the held pieces for the next chunk."""
+        return list(_first_bytes(self.held, CHUNK_BYTES))
+
+    def drop(self, end: int) -> int:
+        """Drop the events up to seq `end`. Return their bytes."""
+        before = self.bytes
+        while self.held and self.held[0].first <= end:
+            piece = self.held.popleft()
+            self.bytes -= _size(piece)
+            if rest := unknown([piece], end):
+                self.held.appendleft(rest[0])
+                self.bytes += _size(rest[0])
+                break
+        return before - self.bytes
+
 
 class Copying:
     """Copy of all sessions. `ends` has the last stored seq of each session; `rewound` the epochs of replaced journals."""
@@ -73,6 +92,7 @@ class Copying:
     def __init__(self, engine: Engine, member: str, daemon_socket: str) -> None:
         self._engine, self._member, self._socket = engine, member, daemon_socket
         self._epochs: dict[str, int] = {}
+        self._left_out: set[str] = set()
         self.ends: dict[str, int] = {}
         self.held_bytes = 0
         self.appended = 0
@@ -80,7 +100,7 @@ class Copying:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Copy until cancelled. Raises `WorldError` when the daemon ends, or the engine is away at the beginning."""
+        """Copy until cancelled. Raises `ClisupError` when the daemon ends, or the engine is away at the beginning."""
         while True:
             self.held_bytes = 0
             try:
@@ -89,7 +109,7 @@ class Copying:
             except* _Restart:
                 _log.info("copy begins again")
                 await asyncio.sleep(AGAIN_S)
-            except* WorldError as group:
+            except* ClisupError as group:
                 raise _first(group) from None
 
     # -- reading
@@ -101,6 +121,8 @@ class Copying:
         async with aclosing(lines.follow(after)) as batches:
             async for batch in batches:
                 for id_, pieces in _by_session(batch).items():
+                    if id_ in self._left_out:
+                        continue
                     session = sessions.get(id_)
                     if session is None:
                         session = sessions[id_] = _Session(id_)
@@ -123,12 +145,24 @@ class Copying:
 
         async def look() -> None:
             for id_, next_seq in left:
-                found.append(await self._session(id_, next_seq))
+                try:
+                    found.append(await self._session(id_, next_seq))
+                    self._left_out.discard(id_)
+                except WorldError as error:
+                    if error.kind not in UNREADABLE:
+                        raise
+                    self._leave_out(id_, error)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(AT_ONCE):
                 tasks.create_task(look())
         return found
+
+    def _leave_out(self, id_: str, error: WorldError) -> None:
+        """Copy nothing of a session whose last chunk this clisup cannot read. The other sessions go on."""
+        if id_ not in self._left_out:
+            _log.warning("session not copied", session=id_, error=error.message)
+        self._left_out.add(id_)
 
     async def _session(self, id_: str, next_seq: int) -> _Session:
         """Return a session as it begins: one event before the end of its chain, or at its first event in a new epoch."""
@@ -208,7 +242,7 @@ class Copying:
         if not session.compared and not await self._compare(session):
             session.doubt = True
             return False
-        step = next_step(session.stored, list(session.held), self._engine.max_payload)
+        step = next_step(session.stored, session.next_pieces, self._engine.max_payload)
         if step is None:
             self._drop(session)
             return True
@@ -241,10 +275,7 @@ class Copying:
     def _drop(self, session: _Session) -> None:
         """Drop the events that are stored."""
         end = session.stored.chunk.last if session.stored else 0
-        session.held = deque(unknown(session.held, end))
-        size = sum(map(_size, session.held))
-        self.held_bytes -= session.bytes - size
-        session.bytes = size
+        self.held_bytes -= session.drop(end)
         self.ends[session.id] = end
         if self.held_bytes <= HELD_BYTES:
             self._room.set()
@@ -297,6 +328,16 @@ def _size(piece: Piece) -> int:
     return 0 if isinstance(piece, MissingEvents) else len(piece.data)
 
 
+def _first_bytes(pieces: Iterable[Piece], least: int) -> Iterator[Piece]:
+    """Yield pieces until they have more than `least` bytes."""
+    size = 0
+    for piece in pieces:
+        yield piece
+        size += _size(piece)
+        if size > least:
+            return
+
+
 def _chunk(message: StoredMessage | None) -> StoredChunk | None:
     """Return the chunk of a message. Raises `WorldError` for a chunk of a later version."""
     if message is None:
@@ -305,9 +346,9 @@ def _chunk(message: StoredMessage | None) -> StoredChunk | None:
     return StoredChunk(epoch, message.position, read_chunk(message.headers, message.data))
 
 
-def _first(group: BaseExceptionGroup[WorldError]) -> WorldError:
+def _first(group: BaseExceptionGroup[ClisupError]) -> ClisupError:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, WorldError)
+    assert isinstance(error, ClisupError)
     return error

@@ -17,9 +17,10 @@ __all__ = ["DaemonLink", "EventLines", "gone", "initialize_params"]
 CONNECT_S = 5.0
 ANSWER_S = 60.0
 """Seconds for an answer of the daemon. A call with `wait` may last longer: its caller names a limit of its own."""
-LINE_LIMIT = 512 * 1024 * 1024
+LINE_LIMIT = 128 * 1024 * 1024
 """Bytes of one line. The longest page of events is shorter."""
 _CHUNK = 256 * 1024
+"""Bytes of events that are read at once. Twice as many wait in this process at most, so the daemon notices a slow reader."""
 PROTOCOL_VERSION = 1
 
 
@@ -41,7 +42,7 @@ class DaemonLink:
     @asynccontextmanager
     async def open(cls, path: str, name: str) -> AsyncIterator[DaemonLink]:
         """Connect to the daemon, and introduce this client as `name`. Raises `WorldError(daemon_not_running)`."""
-        reader, writer = await _connect(path)
+        reader, writer = await _connect(path, LINE_LIMIT)
         link = cls(reader, writer)
         reading = asyncio.create_task(link._read())
         try:
@@ -109,24 +110,22 @@ class EventLines:
         A session that is not named begins at its first event. Without `after` only new events come. Reading stops while
         the caller works, so the daemon keeps the rest. Raises `WorldError(daemon_not_running)` at the daemon's end.
         """
-        reader, writer = await _connect(self._path)
+        reader, writer = await _connect(self._path, _CHUNK)
         try:
             begin = {} if after is None else {"after_seq": dict(after)}
             params = {"session_id": "*", **begin, **options}
             writer.write(_request(1, "initialize", initialize_params(self._name)))
             writer.write(_request(2, "session/subscribe", params))
             await writer.drain()
-            for _ in range(2):
-                frame = json.loads(await reader.readline() or b"{}")
-                if "error" in frame:
-                    raise error_from_wire(frame["error"])
-            rest = b""
-            while data := await reader.read(_CHUNK):
-                *lines, rest = (rest + data).split(b"\n")
-                if lines:
-                    yield [line + b"\n" for line in lines]
-                if len(rest) > LINE_LIMIT:
-                    raise gone(f"it sent a line of more than {LINE_LIMIT} bytes")
+            answers = 2
+            async for lines in _lines(reader):
+                for line in lines[:answers]:
+                    frame = json.loads(line)
+                    if "error" in frame:
+                        raise error_from_wire(frame["error"])
+                events, answers = lines[answers:], max(0, answers - len(lines))
+                if events:
+                    yield events
             raise gone("it closed the connection")
         except OSError as error:
             raise gone(error.strerror or "it closed the connection") from None
@@ -136,10 +135,26 @@ class EventLines:
             writer.close()
 
 
-async def _connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _lines(reader: asyncio.StreamReader) -> AsyncGenerator[list[bytes], None]:
+    """Yield the lines as they arrive, newlines included. A long line is joined once."""
+    begun, size = list[bytes](), 0
+    while data := await reader.read(_CHUNK):
+        end = data.rfind(b"\n") + 1
+        if not end:
+            begun.append(data)
+            if (size := size + len(data)) > LINE_LIMIT:
+                raise gone(f"it sent a line of more than {LINE_LIMIT} bytes")
+            continue
+        whole = b"".join([*begun, data[:end]])
+        yield [line + b"\n" for line in whole.split(b"\n")[:-1]]
+        begun, size = [data[end:]], len(data) - end
+
+
+async def _connect(path: str, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect. A reader stops reading from the socket at twice the `limit`."""
     try:
         async with asyncio.timeout(CONNECT_S):
-            return await asyncio.open_unix_connection(path, limit=LINE_LIMIT)
+            return await asyncio.open_unix_connection(path, limit=limit)
     except (OSError, TimeoutError) as error:
         raise gone(getattr(error, "strerror", None) or "there is no answer") from None
 

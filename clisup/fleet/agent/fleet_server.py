@@ -32,12 +32,12 @@ class FleetServer:
         return introduction(self._settings.incarnation)
 
     async def _boxes(self, _params: dict[str, Any]) -> bytes:
-        table, member = self._table(), self._settings.member
+        table, engine, member = self._table(), self._engine(), self._settings.member
         return json.dumps(
             {
                 "fleet": member.fleet,
                 "member": member.name,
-                "engine": "connected" if self._engine() is not None else "away",
+                "engine": "connected" if engine is not None and engine.connected else "away",
                 "boxes": box_rows(table) if table is not None else [],
             }
         ).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -37,9 +38,13 @@ _ID = len(FRAME_BEGIN + b'{"session_id":"')
 
 
 class Rows:
-    """Rows of this box. `next_seqs` has the next seq of each session as of the last look."""
+    """Rows of this box. `next_seqs` has the next seq of each session as of the last look.
 
-    def __init__(self, engine: Engine, table: Table, daemon_socket: str) -> None:
+    Unless the box is `alone` under its name, missing sessions may be those of the other box, and their rows stay.
+    """
+
+    def __init__(self, engine: Engine, table: Table, daemon_socket: str, alone: Callable[[], bool]) -> None:
+        self._alone = alone
         self._bucket, self._table, self._socket = Bucket(engine, "SESSIONS"), table, daemon_socket
         self._dirty: set[str] = set()
         self.next_seqs: dict[str, int] = {}
@@ -73,7 +78,8 @@ class Rows:
         listed = {row["session_id"]: row async for row in sessions_of(link)}
         for id_, row in listed.items():
             await self._write(id_, row)
-        for id_ in [id_ for id_ in self._table.rows(self._table.me) if id_ not in listed]:
+        known = self._table.rows(self._table.me) if self._alone() else ()
+        for id_ in [id_ for id_ in known if id_ not in listed]:
             self.next_seqs.pop(id_, None)
             await self._put(id_, None)
 

@@ -42,8 +42,6 @@ class Table:
         self._heard: dict[str, HeardBox] = {}
         self._rows: dict[str, dict[str, dict[str, Any]]] = {}
         self._waiting: set[asyncio.Event] = set()
-        self.read = asyncio.Event()
-        """Set once the stored beats and rows have been read."""
 
     async def run(self) -> None:
         """Read beats and rows until cancelled."""
