@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
@@ -55,6 +56,7 @@ async def connect(
     `ConfigurationError` for a key that is none.
     """
     client, faults = Client(), Faults()
+    logging.getLogger("asyncio").addFilter(_is_news)
     options: dict[str, Any] = {"nkeys_seed_str": _seed(key)} if key is not None else {}
     try:
         async with asyncio.timeout(timeout_s):
@@ -101,6 +103,11 @@ def _tls(ca: str) -> ssl.SSLContext | None:
         message = f"cannot use the certificate of the fleet, because {_text(error)}"
         raise ConfigurationError(message, hint="join the fleet again: clisup fleet join FILE") from None
     return context
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drop the warning that asyncio logs for every connection that the engine's client closes under TLS."""
+    return "eof_received() has no effect when using ssl" not in str(record.msg)
 
 
 def _seed(key: MemberKey) -> str:

@@ -69,8 +69,10 @@ def approvals(context: click.Context, session: str | None, as_json: bool, everyw
         return 0
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     if everywhere:
-        if session is not None or watch:
-            raise usage("cannot list all boxes with --session or --watch", hint="leave them out, or give --on BOX")
+        if session is not None:
+            raise usage("cannot list all boxes with --session", hint="leave it out, or give --on BOX")
+        if watch:
+            return _watch_boxes(as_json)
         from clisup.cli.fleet.views import show_fleet_approvals
 
         return show_fleet_approvals(_pending, as_json=as_json)
@@ -130,28 +132,39 @@ def _fetcher(client: Client, approval: Event) -> Callable[[str], bytes]:
     return blob_reader(client.path, approval["session_id"], _NAME)
 
 
-def _watch(client: Client, session_id: str | None, as_json: bool) -> None:
-    """Print pending approvals, then new requests and answers, across restarts of the daemon."""
+def _watch_boxes(as_json: bool) -> int:
+    """Watch all boxes until Ctrl-C."""
+    from clisup.cli.fleet.watching import watch_everywhere
+
+    def watch(box: str, path: str) -> None:
+        with Client.connect(path, name=_NAME) as client:
+            _watch(client, None, as_json, box)
+
+    return watch_everywhere(watch)
+
+
+def _watch(client: Client, session_id: str | None, as_json: bool, box: str = "") -> None:
+    """Print pending approvals, then new requests and answers, across restarts of the daemon. `box` is named in each."""
     ink, numbers = Ink(), ApprovalNumbers(client.path)
     with client.follow(session_id or "*", None, types=_TYPES) as events:
         opened = _list(client, session_id)
         seen = {(approval["session_id"], approval["seq"]) for approval in opened}
         for approval in opened:
-            _show(client, {**approval, "type": "approval_requested"}, as_json, ink, numbers)
+            _show(client, {**approval, "type": "approval_requested"}, as_json, ink, numbers, box)
         for event in events:
             if event["type"] in _TYPES and (event["session_id"], event["seq"]) not in seen:
-                _show(client, event, as_json, ink, numbers)
+                _show(client, event, as_json, ink, numbers, box)
 
 
-def _show(client: Client, event: Event, as_json: bool, ink: Ink, numbers: ApprovalNumbers) -> None:
+def _show(client: Client, event: Event, as_json: bool, ink: Ink, numbers: ApprovalNumbers, box: str) -> None:
     if as_json:
-        print(json.dumps(event, ensure_ascii=False), flush=True)
+        print(json.dumps({"box": box, **event} if box else event, ensure_ascii=False), flush=True)
         return
-    name = short_id(event)
+    name = f"{box}/{short_id(event)}" if box else short_id(event)
     if event["type"] == "approval_requested":
         number = numbers.of([event]).get((event["session_id"], event["approval_id"]))
         lines = form_of(with_whole_input(event, _fetcher(client, event))).head()
-        name = f"{number}  {name}" if number else name
+        name = f"{box + '/' if box else ''}{number}  {name}" if number else name
         print("\n".join([f"{ink('bold', name)}  {ink('yellow', lines[0])}", *lines[1:]]), flush=True)
     else:
         print(f"{name}  {words(event)}", flush=True)
