@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz soak bench bench-short client docs man pictures site wheel packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures site wheel packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,12 @@ upgrade: $(READY)  ## begin turns with older code, kill its daemon, go on with t
 
 crowd: $(READY)  ## a well-behaved client beside slow, broken and greedy ones, a thousand at once (SECONDS=20 a scene)
 	$(BIN)/python -m tests.crowd.run
+
+fleet: $(READY)  ## three nodes and three boxes: kill agents, nodes, daemons and boxes 200 times, 1,000 jobs; compare the copies (KILLS=60 SECONDS=60 JOBS=300)
+	$(BIN)/python -m tests.fleet_chaos.run
+
+fleet-net: $(READY)  ## the same boxes in networks of their own, which are cut (CUTS=10); needs ip, unshare and the right to use them
+	$(BIN)/python -m tests.fleet_chaos.run_net
 
 fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20000 SEED=7 for fewer)
 	$(BIN)/python -m tests.fuzz.run

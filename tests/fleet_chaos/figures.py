@@ -9,7 +9,10 @@ __all__ = ["Figure", "figure_table", "last_line", "misses", "quantile"]
 
 
 class Figure(NamedTuple):
-    """Measured value. `limit` is its largest allowed value. None is a value that could not be measured: a miss."""
+    """Measured value, and its target. None is a value that could not be measured: a miss.
+
+    A miss of the target 0, or of a value that could not be measured, is a fault: the run fails.
+    """
 
     name: str
     value: float | None
@@ -20,6 +23,11 @@ class Figure(NamedTuple):
     def is_missed(self) -> bool:
         """Tell whether the figure misses its target."""
         return self.limit is not None and (self.value is None or self.value > self.limit)
+
+    @property
+    def is_fault(self) -> bool:
+        """Tell whether the figure fails the run."""
+        return self.is_missed and (self.value is None or self.limit == 0)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

@@ -1,4 +1,4 @@
-"""`make fleet-net`: boxes whose network is cut under load; compare the copies with the journals. Exit 1 on a miss.
+"""`make fleet-net`: boxes whose network is cut under load; compare the copies with the journals. Exit 1 on a fault.
 
     python -m tests.fleet_chaos.run_net [--json PATH] [--keep]
 

@@ -21,6 +21,15 @@ def test_a_figure_misses_its_target(value: float | None, limit: float | None, mi
     assert ("MISSED" in figure_table([figure])) is missed
 
 
+@pytest.mark.parametrize(
+    ("value", "limit", "fault"), [(1, 0, True), (0, 0, False), (None, 5, True), (9.0, 5, False), (9.0, None, False)]
+)
+def test_only_a_lost_thing_or_a_missing_figure_fails_the_run(
+    value: float | None, limit: float | None, fault: bool
+) -> None:
+    assert Figure("lag", value, limit).is_fault is fault
+
+
 def test_the_last_line_says_what_was_lost() -> None:
     figures = [Figure("lost", 1, 0), Figure("doubled", 0, 0), Figure("differing", 0, 0), Figure("jobs run twice", 2, 0)]
     assert last_line(200, figures) == "kills 200 lost 1 doubled 0 differing 0 jobs run twice 2 missed 2"
