@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from clisup.fleet.member import Role
@@ -49,9 +50,20 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.")
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def node_text(plan: FleetPlan, host: str) -> str:
-    """Return the configuration of a node. Its paths are relative to the folder in which the node runs."""
-    listen = host if is_loopback(host) else "0.0.0.0"
+    """Return the configuration of a node. Its paths are relative to the folder in which the node runs.
+
+    A node that is named by its address listens only there.
+    """
+    listen = host if is_loopback(host) or _is_address(host) else "0.0.0.0"
     tls = 'tls { cert_file: "node.crt", key_file: "node.key", ca_file: "ca.crt" }\n' if plan.encrypted else ""
     return (
         f"# A node of the fleet {plan.name}, made by clisup fleet init. Run it: clisup fleet node FOLDER\n"
