@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from clisup.cli.options import named
 from clisup.cli.views.answer import blob_reader
 from clisup.cli.views.events import Event
 from clisup.cli.views.form import Dialog, form_of, with_whole_input
@@ -63,7 +64,7 @@ def no_echo(terminal: int | None) -> Iterator[None]:
 
 def answer_hint(event: Event) -> str:
     """Return the command that answers an approval from another terminal."""
-    name = f"{event['session_id']}/{event['approval_id']}"
+    name = f"{named(event['session_id'])}/{event['approval_id']}"
     if form_of(event).kind == "questions":
         return f"clisup approvals answer {name}"
     return f"clisup approvals allow|deny {name}"

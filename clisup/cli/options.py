@@ -38,6 +38,7 @@ __all__ = [
     "json_option",
     "labels_of",
     "limit",
+    "named",
     "session_argument",
     "session_directory",
     "turn_id",
@@ -279,6 +280,12 @@ def absolute(path: str, *, otherwise: str) -> str:
 def chosen_box() -> str:
     """Return the name of the box that clients of this process ask, or "" for this machine's daemon."""
     return box_of(socket_for_client(os.environ, os.getuid()))
+
+
+def named(session_id: str) -> str:
+    """Return a session as a later command has to name it: with its box, if this command asks one."""
+    box = chosen_box()
+    return f"{box}/{session_id}" if box else session_id
 
 
 def session_directory(given: str | None, *, otherwise: str = "-C DIRECTORY") -> str:

@@ -12,7 +12,7 @@ import click
 
 from clisup.cli.failure import usage
 from clisup.cli.lookup import find_session, stored
-from clisup.cli.options import complete_backend, json_option, session_argument, utf8
+from clisup.cli.options import complete_backend, json_option, named, session_argument, utf8
 from clisup.cli.views.terminal import plain
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
@@ -139,7 +139,7 @@ def handover(session: str, prompt: str | None, backend: str, as_json: bool, **se
     how = "as its history" if takes_history else "at the head of its first prompt"
     count = f"{len(talk.turns)} turn{'' if len(talk.turns) == 1 else 's'}"
     print(plain(f"{backend} has {count} of {source['backend']} {how}"), file=sys.stderr)
-    print(new)
+    print(named(new))
     return EXIT_OK
 
 

@@ -23,6 +23,7 @@ from clisup.cli.options import (
     json_option,
     labels_of,
     limit,
+    named,
     session_argument,
     turn_id,
     utf8,
@@ -262,7 +263,7 @@ def fork(session: str, at_turn: str | None) -> int:
     """
     with Client.connect(name="clisup-fork") as client:
         answer = client.call("session/fork", session_id=find_session(client, session), **given({"at_turn": at_turn}))
-    print(answer["session_id"])
+    print(named(answer["session_id"]))
     return EXIT_OK
 
 
