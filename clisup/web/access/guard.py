@@ -54,7 +54,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            else:  # a WebSocket: no page has one
                 await send({"type": "websocket.close", "code": 1008})
             return
         headers = _headers(scope)
