@@ -33,7 +33,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install",
         "uninstall": "commands.install:uninstall", "config": "commands.config:config",
-        "notify": "commands.notify:notify", "web": "commands.web:web", "fleet": "fleet.command:fleet",
+        "notify": "commands.notify:notify", "web": "web.command:web", "fleet": "fleet.command:fleet",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",

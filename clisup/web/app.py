@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clisup.web.access.guard import Guard
-from clisup.web.access.rules import Place
+from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.link import DaemonLink
 from clisup.web.pages import actions, approvals, login, now, session
@@ -36,7 +36,7 @@ class _Static(StaticFiles):
         return answer
 
 
-def make_app(link: DaemonLink, book: TokenBook, place: Place) -> ASGIApp:
+def make_app(link: DaemonLink, book: TokenBook, place: Addresses) -> ASGIApp:
     """Return the application. `link` must run beside it."""
     app = Starlette(
         routes=[

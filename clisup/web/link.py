@@ -19,7 +19,7 @@ from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError, WorldError
 from clisup.web.access.tokens import WebToken
 
-__all__ = ["ANSWER_S", "DaemonLink", "actor_name"]
+__all__ = ["ANSWER_S", "DaemonLink", "actor_name", "last_sentence"]
 
 ANSWER_S = 5.0
 """Seconds for which a page waits for the daemon. After them it says that the daemon is away."""
@@ -31,6 +31,8 @@ TICK_S = 1.0
 _BOARD_EVENTS = ["message", "prompt_accepted", "turn_started", "turn_completed", "approval_requested", "approval_resolved",
                  "tool_use", "notice"]  # fmt: skip
 _SAID_CHARS = 200
+_LOOKED_UP = 20
+_LOOKED_BACK = 500
 
 
 class DaemonLink:
@@ -77,10 +79,8 @@ class DaemonLink:
     def _take(self, event: JsonObject) -> None:
         if self.board.take_event(event, time.monotonic()):
             self._stale.set()
-        if event["type"] == "message" and not event.get("parent_tool_use_id"):
-            texts = [str(block.get("text") or "") for block in event.get("blocks") or () if block["kind"] == "text"]
-            if said := " ".join(texts).strip():
-                self.said[event["session_id"]] = clip(said[-4000:], _SAID_CHARS)
+        if event["type"] == "message" and (said := last_sentence(event)):
+            self.said[event["session_id"]] = said
 
     async def _tick(self) -> None:
         while True:
@@ -107,10 +107,20 @@ class DaemonLink:
             self.board.take_status(status, time.monotonic())
             self.board.take_approvals(approvals["approvals"])
             self.board.connected = True
-            known = {row["session_id"] for row in status["sessions"]}
+            known = {row["session_id"]: row for row in status["sessions"]}
             self.said = {id_: text for id_, text in self.said.items() if id_ in known}
+            for row in [row for id_, row in known.items() if id_ not in self.said][:_LOOKED_UP]:
+                self.said[row["session_id"]] = await self._last_said(row)
             self._tell()
             return self.board
+
+    async def _last_said(self, row: JsonObject) -> str:
+        """Return what the model said last before this process heard of the session, or ""."""
+        after = max(0, row["next_seq"] - 1 - _LOOKED_BACK)
+        page = await self.call(
+            "session/events", session_id=row["session_id"], after_seq=after, types=["message"], limit=_LOOKED_BACK
+        )
+        return next((said for event in reversed(page["events"]) if (said := last_sentence(event))), "")
 
     async def next_version(self, seen: int) -> None:
         """Wait until the board has changed since the version `seen`."""
@@ -129,20 +139,27 @@ class DaemonLink:
             return await self._client.call(method, **params)
         raise _away()
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[AsyncClient]:
-        """Return the shared client, for a subscription of one page."""
+    async def client(self) -> AsyncClient:
+        """Return the shared client, for a subscription of one page. Raises as `call` does."""
         with trio.move_on_after(ANSWER_S):
             await self._connected.wait()
         if self._client is None:
             raise _away()
-        yield self._client
+        return self._client
 
     @asynccontextmanager
     async def acting(self, token: WebToken) -> AsyncIterator[AsyncClient]:
         """Connect in the name of a token: the journal names it as the actor. Raises `ClisupError`."""
         async with open_client(self.path, name=actor_name(token)) as client:
             yield client
+
+
+def last_sentence(event: JsonObject) -> str:
+    """Return the text of a `message` on one line, cut, or "" for one of a sub-agent or without text."""
+    if event.get("parent_tool_use_id"):
+        return ""
+    texts = [str(block.get("text") or "") for block in event.get("blocks") or () if block["kind"] == "text"]
+    return clip(" ".join(texts).strip()[-4000:], _SAID_CHARS)
 
 
 def actor_name(token: WebToken) -> str:

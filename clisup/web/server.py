@@ -16,7 +16,7 @@ from hypercorn.trio.run import worker_serve
 
 from clisup.errors import ConfigurationError, UsageError
 from clisup.locations import state_dir_for_client
-from clisup.web.access.rules import Place, is_loopback, origin_of, place_of
+from clisup.web.access.rules import Addresses, is_loopback, origin_of, place_of
 from clisup.web.access.tokens import TokenBook
 from clisup.web.app import make_app
 from clisup.web.link import DaemonLink
@@ -45,7 +45,7 @@ class WebSettings(NamedTuple):
         """Tell whether the server speaks HTTPS itself."""
         return bool(self.tls_cert and self.tls_key)
 
-    def place(self, port: int) -> Place:
+    def place(self, port: int) -> Addresses:
         """Return the accepted addresses, with the port that the socket has."""
         return place_of(self.bind, port, self.url, tls=self.tls)
 

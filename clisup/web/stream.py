@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from clisup.web.access.guard import Visitor
 
-__all__ = ["KEEP_ALIVE_S", "MOST_STREAMS", "EventStream", "LiveMessage"]
+__all__ = ["KEEP_ALIVE_S", "MOST_STREAMS", "LiveMessage", "LiveStream"]
 
 MOST_STREAMS = 100
 """Live pages at once. A further page is shown without live updates."""
@@ -39,7 +39,7 @@ class LiveMessage(NamedTuple):
         return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode("utf-8", "replace")
 
 
-class EventStream(Response):
+class LiveStream(Response):
     """Stream of the messages that `run` puts into a channel. A slow browser holds up `run`, and nothing else.
 
     The channel holds one message, so the memory of a stream does not grow.

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 
-from clisup.web.access.rules import HEADERS, Place, form_token, refusal_of, same_token
+from clisup.web.access.rules import HEADERS, Addresses, form_token, refusal_of, same_token
 from clisup.web.access.tokens import TokenBook, WebToken
 
 if TYPE_CHECKING:
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["BODY_BYTES", "COOKIE", "OPEN", "Form", "Guard", "Visitor", "cookie_header", "read_form", "signed_out_cookie"]
+__all__ = [
+    "BODY_BYTES",
+    "COOKIE",
+    "OPEN",
+    "Guard",
+    "SentForm",
+    "Visitor",
+    "cookie_header",
+    "read_form",
+    "signed_out_cookie",
+]
 
 COOKIE = "clisup_web"
 OPEN = ("/login", "/static/")
@@ -49,7 +59,7 @@ class Visitor:
 class Guard:
     """ASGI middleware around the pages. `unknown` makes the answer for a browser without a valid token."""
 
-    def __init__(self, app: ASGIApp, book: TokenBook, place: Place, unknown: Callable[[Scope], Response]) -> None:
+    def __init__(self, app: ASGIApp, book: TokenBook, place: Addresses, unknown: Callable[[Scope], Response]) -> None:
         self._app, self._book, self._place, self._unknown = app, book, place, unknown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +95,7 @@ class Guard:
         return None
 
 
-class Form:
+class SentForm:
     """Fields of a sent form. A missing field is empty."""
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
@@ -100,7 +110,7 @@ class Form:
         return self._fields.get(name) or []
 
 
-async def read_form(request: Request) -> Form | Response:
+async def read_form(request: Request) -> SentForm | Response:
     """Return the fields of a POST whose form token is right, or the refusal."""
     body = b""
     async for piece in request.stream():
@@ -111,7 +121,7 @@ async def read_form(request: Request) -> Form | Response:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS)
     except ValueError:
         return PlainTextResponse("refused: this is no form\n", 400)
-    form, visitor = Form(fields), request.scope["visitor"]
+    form, visitor = SentForm(fields), request.scope["visitor"]
     if visitor is None or not same_token(form.get("form_token"), visitor.form_token):
         return PlainTextResponse("refused: the form token is wrong or missing; load the page again\n", 403)
     return form

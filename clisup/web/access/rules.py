@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 __all__ = [
-    "HEADERS", "ROLES", "Place", "Role", "allows", "form_token", "is_loopback", "origin_of", "place_of", "refusal_of",
+    "HEADERS", "ROLES", "Addresses", "Role", "allows", "form_token", "is_loopback", "origin_of", "place_of", "refusal_of",
     "same_token",
 ]  # fmt: skip
 
@@ -40,7 +40,7 @@ _SAFE = ("GET", "HEAD")
 _PORTS = {"http": 80, "https": 443}
 
 
-class Place(NamedTuple):
+class Addresses(NamedTuple):
     """Addresses of the pages. `hosts` are the accepted Host headers, `origins` the accepted Origin headers."""
 
     hosts: frozenset[str]
@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return f"https://{host}" in self.origins
 
 
-def place_of(bind: str, port: int, url: str = "", *, tls: bool = False) -> Place:
+def place_of(bind: str, port: int, url: str = "", *, tls: bool = False) -> Addresses:
     """Return the addresses of a server on `bind` and `port`. `url` is its address behind a reverse proxy."""
     scheme = "https" if tls else "http"
     names = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(bind) or _is_any(bind) else set()
@@ -62,7 +62,7 @@ def place_of(bind: str, port: int, url: str = "", *, tls: bool = False) -> Place
     if url:
         origins.add(origin_of(url))
         hosts.add(origin_of(url).partition("://")[2])
-    return Place(frozenset(hosts), frozenset(origins))
+    return Addresses(frozenset(hosts), frozenset(origins))
 
 
 def origin_of(url: str) -> str:
@@ -96,7 +96,7 @@ def _with_port(name: str, port: int, scheme: str) -> str:
 # -- requests -----------------------------------------------------------------------------------------------------------
 
 
-def refusal_of(method: str, headers: Mapping[str, str], place: Place) -> str | None:
+def refusal_of(method: str, headers: Mapping[str, str], place: Addresses) -> str | None:
     """Return the reason why a request is refused whoever sends it, or None. The names of `headers` are lower-case."""
     if headers.get("host", "").lower() not in place.hosts:
         return "unknown host"

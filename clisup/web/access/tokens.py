@@ -130,7 +130,7 @@ class TokenBook:
             info = os.stat(self.path)
             seen = (info.st_ino, info.st_mtime_ns, info.st_size)
         except OSError:
-            seen = ()
+            seen = (0, 0, 0)
         if seen != self._seen:
             stored = read_json(self.path) or {}
             self._tokens, self._links = _entries(stored.get("tokens")), _entries(stored.get("links"))

@@ -15,12 +15,12 @@ from clisup.client.aio import AsyncClient
 from clisup.client.answers import settled
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError
-from clisup.web.access.guard import Form
+from clisup.web.access.guard import SentForm
 from clisup.web.link import DaemonLink
 from clisup.web.pages.now import live_answer
 from clisup.web.pages.site import may, page_of, posted, render, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage
-from clisup.web.views.asking import Ask, answer_to, ask_key, ask_of
+from clisup.web.views.asking import AskedApproval, answer_to, ask_key, ask_of
 
 __all__ = ["answer", "answer_several", "approval", "approvals", "approvals_stream"]
 
@@ -52,7 +52,7 @@ async def approval(request: Request) -> Response:
 
 
 @posted("approve")
-async def answer(request: Request, form: Form) -> Response:
+async def answer(request: Request, form: SentForm) -> Response:
     """Send the answer of one form. Another client may have been first: that is shown, and is no error of this page."""
     link = site_of(request).link
     session_id, approval_id = _key(request)
@@ -72,7 +72,7 @@ async def answer(request: Request, form: Form) -> Response:
 
 
 @posted("approve")
-async def answer_several(request: Request, form: Form) -> Response:
+async def answer_several(request: Request, form: SentForm) -> Response:
     """Allow or deny all chosen tool calls. Questions have forms of their own, and are left out."""
     link, decision = site_of(request).link, form.get("decision")
     if decision not in ("allow", "deny"):
@@ -90,7 +90,11 @@ async def answer_several(request: Request, form: Form) -> Response:
 async def approvals_stream(request: Request) -> Response:
     """Send new approvals as forms, and remove answered ones. Forms on the page are left alone while a person types."""
     known = [key for key in request.query_params.get("shown", "").split(",") if key]
-    values = {"can": {"approve": may(request, "approve")}, "form_token": visitor_of(request).form_token, "single": False}
+    values = {
+        "can": {"approve": may(request, "approve")},
+        "form_token": visitor_of(request).form_token,
+        "single": False,
+    }
     return live_answer(request, partial(_follow, site_of(request).link, set(known), values))
 
 
@@ -127,11 +131,11 @@ async def _settle(client: AsyncClient, asked: JsonObject, decision: str) -> None
             raise
 
 
-async def _ask(link: DaemonLink, asked: JsonObject) -> Ask:
+async def _ask(link: DaemonLink, asked: JsonObject) -> AskedApproval:
     return _view(await _whole(link, asked))
 
 
-def _view(asked: JsonObject) -> Ask:
+def _view(asked: JsonObject) -> AskedApproval:
     ask = ask_of(asked)
     return ask._replace(body=Markup(ask.body))  # escaped by the renderer of `clisup export`
 
@@ -141,8 +145,7 @@ async def _whole(link: DaemonLink, asked: JsonObject) -> JsonObject:
     if not asked.get("blob"):
         return asked
     try:
-        async with link.client() as client:
-            whole = json.loads(await client.blob(asked["session_id"], asked["blob"]))
+        whole = json.loads(await (await link.client()).blob(asked["session_id"], asked["blob"]))
     except (ClisupError, ValueError, RecursionError):
         return asked
     return {**asked, "input": whole, "blob": None} if isinstance(whole, dict) else asked

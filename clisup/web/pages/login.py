@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from clisup.errors import ClisupError
-from clisup.web.access.guard import Form, cookie_header, signed_out_cookie
+from clisup.web.access.guard import SentForm, cookie_header, signed_out_cookie
 from clisup.web.access.tokens import TOKEN_S
 from clisup.web.pages.site import posted, render, site_of, visitor_of
 
@@ -29,7 +29,7 @@ async def login(request: Request) -> Response:
 
 
 @posted("observe")
-async def logout(request: Request, form: Form) -> Response:
+async def logout(request: Request, form: SentForm) -> Response:
     """Revoke the token of this browser."""
     site_of(request).book.revoke(visitor_of(request).token.id)
     answer = RedirectResponse("/", 303)

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from clisup.client.raw import JsonObject
 from clisup.web.link import DaemonLink
 from clisup.web.pages.site import page_of, render, shown, site_of, visitor_of
-from clisup.web.stream import EventStream, LiveMessage
+from clisup.web.stream import LiveMessage, LiveStream
 from clisup.web.views.now import groups_of
 
 __all__ = ["live_answer", "now", "now_stream"]
@@ -41,7 +41,7 @@ def live_answer(request: Request, run: object) -> Response:
         async with site.streams:
             await run(messages)  # type: ignore[operator]
 
-    return EventStream(counted, visitor_of(request))
+    return LiveStream(counted, visitor_of(request))
 
 
 async def _follow(link: DaemonLink, messages: trio.MemorySendChannel[LiveMessage]) -> None:

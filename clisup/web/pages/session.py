@@ -19,7 +19,7 @@ from clisup.web.link import DaemonLink
 from clisup.web.pages.now import live_answer
 from clisup.web.pages.site import page_of, render, shown, site_of
 from clisup.web.stream import LiveMessage
-from clisup.web.views.conversation import EVENTS, WARM_SEQS, WINDOW_SEQS, Conversation, Piece, last_pieces
+from clisup.web.views.conversation import EVENTS, WARM_SEQS, WINDOW_SEQS, Piece, PieceReader, last_pieces
 from clisup.web.views.head import head_of
 
 __all__ = ["blob", "session", "session_stream"]
@@ -60,33 +60,26 @@ async def session_stream(request: Request) -> Response:
     return live_answer(request, partial(_follow, site_of(request).link, request.path_params["session_id"], last))
 
 
-async def _follow(
-    link: DaemonLink, session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]
-) -> None:
+async def _follow(link: DaemonLink, session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]) -> None:
     """Send the pieces of new events, each once. The stream ends if the daemon stays away; the page then connects again."""
-    conversation = Conversation()
+    conversation = PieceReader()
     try:
         for event in await _events(link, session_id, max(0, after - WARM_SEQS), after, None):
             conversation.take(event)
-        async with link.client() as client:
-            async with client.subscribe(session_id, after, types=[*EVENTS, "content_delta"], deltas=True) as follower:
-                await _send(messages, [], conversation, await _head(link, session_id), after)
-                while True:
-                    event = await anext(follower)
-                    pieces, size, seq, turned = [], 0, after, False
-                    while True:
-                        new = conversation.take(event)
-                        pieces += new
-                        size += sum(len(piece.html) for piece in new)
-                        seq = int(event.get("seq") or event.get("to_seq") or seq)
-                        turned |= event["type"] != "content_delta"
-                        if size > BATCH_BYTES or not follower.at_hand:
-                            break
-                        event = await anext(follower)
-                    head = await _head(link, session_id) if turned else None
-                    await _send(messages, pieces, conversation, head, seq)
-                    if not turned:
-                        await trio.sleep(WRITING_S)
+        client = await link.client()
+        async with client.subscribe(session_id, after, types=[*EVENTS, "content_delta"], deltas=True) as follower:
+            await _send(messages, [], conversation, await _head(link, session_id), after)
+            async for event in follower:
+                batch = [event]
+                pieces = conversation.take(event)
+                while follower.at_hand and sum(len(piece.html) for piece in pieces) < BATCH_BYTES:
+                    batch.append(await anext(follower))
+                    pieces += conversation.take(batch[-1])
+                only_text = all(event["type"] == "content_delta" for event in batch)
+                head = None if only_text else await _head(link, session_id)
+                await _send(messages, pieces, conversation, head, int(batch[-1].get("seq") or batch[-1]["to_seq"]))
+                if only_text:
+                    await trio.sleep(WRITING_S)
     except (ClisupError, StopAsyncIteration):
         return
 
@@ -99,7 +92,7 @@ async def _head(link: DaemonLink, session_id: str) -> JsonObject:
 async def _send(
     messages: trio.MemorySendChannel[LiveMessage],
     pieces: list[Piece],
-    conversation: Conversation,
+    conversation: PieceReader,
     row: JsonObject | None,
     seq: int,
 ) -> None:
@@ -108,9 +101,7 @@ async def _send(
     await messages.send(LiveMessage(html, str(seq)))
 
 
-async def _events(
-    link: DaemonLink, session_id: str, after: int, end: int, types: list[str] | None
-) -> list[JsonObject]:
+async def _events(link: DaemonLink, session_id: str, after: int, end: int, types: list[str] | None) -> list[JsonObject]:
     """Return the last stored events after a seq and up to `end`, at most `MOST_EVENTS`, with gaps."""
     found: list[JsonObject] = []
     while after < end:

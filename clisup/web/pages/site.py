@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from clisup.cli.views.terminal import plain
 from clisup.client.failures import AWAY
 from clisup.errors import ClisupError
-from clisup.web.access.guard import Form, Visitor, read_form
+from clisup.web.access.guard import SentForm, Visitor, read_form
 from clisup.web.access.rules import Role, allows
 from clisup.web.link import DaemonLink
 from clisup.web.stream import MOST_STREAMS
@@ -22,7 +22,7 @@ from clisup.web.stream import MOST_STREAMS
 if TYPE_CHECKING:
     from clisup.web.access.tokens import TokenBook
 
-__all__ = ["Site", "Handler", "may", "page_of", "posted", "render", "shown", "site_of", "unknown_browser", "visitor_of"]
+__all__ = ["Handler", "Site", "may", "page_of", "posted", "render", "shown", "site_of", "unknown_browser", "visitor_of"]
 
 Handler = Callable[[Request], Awaitable[Response]]
 _templates = Environment(
@@ -73,7 +73,7 @@ def render(name: str, **values: object) -> str:
 def page_of(request: Request, name: str, status: int = 200, **values: object) -> Response:
     """Return a page for the visitor."""
     visitor = visitor_of(request)
-    can = {role: allows(visitor.token.role, role) for role in ("observe", "approve", "drive")}  # type: ignore[arg-type]
+    can = {role: allows(visitor.token.role, role) for role in ("observe", "approve", "drive")}
     html = render(name, path=request.url.path, can=can, form_token=visitor.form_token, token=visitor.token, **values)
     return HTMLResponse(html, status)
 
@@ -103,10 +103,10 @@ def shown(handler: Handler) -> Handler:
     return show
 
 
-def posted(role: Role) -> Callable[[Callable[[Request, Form], Awaitable[Response]]], Handler]:
+def posted(role: Role) -> Callable[[Callable[[Request, SentForm], Awaitable[Response]]], Handler]:
     """Make a handler of a sent form: the role, the size and the form token are checked first."""
 
-    def wrap(handler: Callable[[Request, Form], Awaitable[Response]]) -> Handler:
+    def wrap(handler: Callable[[Request, SentForm], Awaitable[Response]]) -> Handler:
         @functools.wraps(handler)
         async def act(request: Request) -> Response:
             if not may(request, role):

@@ -15,7 +15,7 @@ from clisup.cli.views.form import KEEP_PLANNING, Form, FormError, FormQuestion, 
 from clisup.cli.views.terminal import clip, plain
 from clisup.client.raw import JsonObject
 
-__all__ = ["SHOWN_BYTES", "Ask", "AskChoice", "AskQuestion", "answer_to", "ask_of", "ask_key"]
+__all__ = ["SHOWN_BYTES", "AskChoice", "AskQuestion", "AskedApproval", "answer_to", "ask_key", "ask_of"]
 
 SHOWN_BYTES = 1024 * 1024
 """Bytes of one input on the page at most. An approval with more is marked as cut."""
@@ -43,7 +43,7 @@ class AskQuestion(NamedTuple):
     required: bool
 
 
-class Ask(NamedTuple):
+class AskedApproval(NamedTuple):
     """Approval on the page. `body` is safe HTML: the whole command, diff, plan or input."""
 
     session_id: str
@@ -65,10 +65,10 @@ def ask_key(approval: JsonObject) -> str:
     return "a-" + "".join(c if c.isalnum() else "-" for c in f"{approval['session_id']}-{approval['approval_id']}")
 
 
-def ask_of(approval: JsonObject) -> Ask:
+def ask_of(approval: JsonObject) -> AskedApproval:
     """Return the view of an approval."""
     form = form_of(approval)
-    return Ask(
+    return AskedApproval(
         str(approval["session_id"]),
         str(approval["approval_id"]),
         ask_key(approval),
@@ -151,7 +151,8 @@ def _question(number: int, question: FormQuestion | FieldQuestion) -> AskQuestio
         return AskQuestion(name, plain(text), "", plain(field.about), shown, field.kind == "choices", not shown,
                            field.secret, field.required and not shown)  # fmt: skip
     shown = [
-        AskChoice(str(at), plain(c.label), plain(c.description or c.preview)) for at, c in enumerate(question.choices, 1)
+        AskChoice(str(at), plain(c.label), plain(c.description or c.preview))
+        for at, c in enumerate(question.choices, 1)
     ]
     return AskQuestion(name, plain(question.text), plain(question.header), plain(question.note), shown, question.several,
                        True, question.secret, not shown)  # fmt: skip

@@ -15,7 +15,7 @@ from clisup.cli.export.session_parts import SessionParts
 from clisup.cli.views.terminal import plain
 from clisup.client.raw import JsonObject
 
-__all__ = ["EVENTS", "MOST_PIECES", "OUTPUT_BYTES", "WARM_SEQS", "WINDOW_SEQS", "Conversation", "Piece", "last_pieces"]
+__all__ = ["EVENTS", "MOST_PIECES", "OUTPUT_BYTES", "WARM_SEQS", "WINDOW_SEQS", "Piece", "PieceReader", "last_pieces"]
 
 EVENTS = [
     "prompt_accepted", "turn_started", "retracted", "message", "tool_use", "tool_result", "turn_completed", "rate_limit",
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     blobs: tuple[str, ...]
 
 
-class Conversation:
+class PieceReader:
     """Reader of the events of one session in order. `writing` is the unfinished text of the model."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Conversation:
 
 def last_pieces(events: Iterable[JsonObject]) -> tuple[list[Piece], bool]:
     """Return the last `MOST_PIECES` pieces, and whether there are earlier ones."""
-    conversation = Conversation()
+    conversation = PieceReader()
     kept: deque[Piece] = deque(maxlen=MOST_PIECES)
     count = 0
     for event in events:

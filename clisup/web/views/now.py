@@ -72,7 +72,7 @@ def _card(row: JsonObject, said: str) -> Card:
         plain(words),
         tone,
         brief(since(row)),
-        clip(said or str(row.get("last_words") or ""), 200),
+        said,
         cost(row.get("cost_usd")),
         silence,
         silence_words,

@@ -119,7 +119,8 @@ def _need_extra() -> None:
         import starlette
     except ImportError:
         raise ConfigurationError(
-            "the pages need packages that are not installed", hint="pip install 'clisup[web]' into the environment of clisup"
+            "the pages need packages that are not installed",
+            hint="pip install 'clisup[web]' into the environment of clisup",
         ) from None
     assert hypercorn and jinja2 and segno and starlette
 

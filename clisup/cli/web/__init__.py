@@ -1,0 +1,1 @@
+"""`clisup web`: options, login links and tokens. `clisup.web` has the pages."""
