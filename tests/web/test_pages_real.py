@@ -167,6 +167,7 @@ def test_a_revoked_browser_is_signed_out_of_pages_and_streams(pages: Callable[..
     ask(made)
     while (message := stream.message()) is not None:
         assert "approval" not in message
+    stream.close()
     assert browser.get("/")[0] == 401
     assert browser.post_bare("/approvals", {"decision": "allow"})[0] == 401
 
@@ -183,9 +184,9 @@ def test_fifty_pages_are_live_while_some_read_nothing(pages: Callable[..., Pages
         slow.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{made.port}\r\nCookie: {browser.cookie}\r\n\r\n".encode())
         stalled.append(slow)
     streams = [browser.stream(path if number % 2 else "/live") for number in range(50)]
-    made.daemon.call("session/prompt", session_id=new, prompt="@stream 3000 2000\nDone.")
+    made.daemon.call("session/prompt", session_id=new, prompt="@stream 800 2000 0.005")
     for number, stream in enumerate(streams):
-        wanted = 'class="end"' if number % 2 else "Done"
+        wanted = 'class="end"' if number % 2 else "Done <span"
         while wanted not in (message := stream.message() or ""):
             assert message, "the stream ended"
         stream.close()

@@ -70,16 +70,25 @@ class Browser:
     def __init__(self, pages: Pages) -> None:
         self.pages, self.cookie = pages, ""
 
-    def send(self, method: str, path: str, body: str | None = None, **headers: str) -> HTTPResponse:
+    def send(
+        self, method: str, path: str, body: str | None = None, **headers: str
+    ) -> tuple[HTTPConnection, HTTPResponse]:
         connection = HTTPConnection("127.0.0.1", self.pages.port, timeout=PATIENCE_S)
         sent = {"Cookie": self.cookie} if self.cookie else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, sent)
-        return connection.getresponse()
+        return connection, connection.getresponse()
+
+    def whole(self, *request: Any, **headers: str) -> tuple[int, str, dict[str, str]]:
+        connection, answer = self.send(*request, **headers)
+        try:
+            return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            answer.close()
+            connection.close()
 
     def get(self, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
-        answer = self.send("GET", path, **headers)
-        return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+        return self.whole("GET", path, **headers)
 
     def post(self, path: str, fields: dict[str, Any], **headers: str) -> tuple[int, str]:
         """Send a form with the token of this browser's pages."""
@@ -90,18 +99,17 @@ class Browser:
 
     def post_bare(self, path: str, fields: dict[str, Any], **headers: str) -> tuple[int, str]:
         kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.pages.origin}
-        answer = self.send("POST", path, urlencode(fields, doseq=True), **{**kind, **headers})
-        return answer.status, answer.read().decode()
+        return self.whole("POST", path, urlencode(fields, doseq=True), **{**kind, **headers})[:2]
 
     def stream(self, path: str, last: str = "") -> Stream:
-        return Stream(self.send("GET", path, **({"Last_Event_ID": last} if last else {})))
+        return Stream(*self.send("GET", path, **({"Last_Event_ID": last} if last else {})))
 
 
 class Stream:
     """Messages of a live page. `last` is the id that a browser sends when it connects again."""
 
-    def __init__(self, answer: HTTPResponse) -> None:
-        self.answer, self.last = answer, ""
+    def __init__(self, connection: HTTPConnection, answer: HTTPResponse) -> None:
+        self.connection, self.answer, self.last = connection, answer, ""
 
     def message(self) -> str | None:
         """The data of the next message, or None at the end."""
@@ -125,3 +133,4 @@ class Stream:
 
     def close(self) -> None:
         self.answer.close()
+        self.connection.close()

@@ -35,7 +35,7 @@ WINDOW_SEQS = 20_000
 WARM_SEQS = 2000
 """Events before its cursor that a stream reads again, for the names of open tool calls and an unfinished message."""
 
-_WRITING_CHARS = 20_000
+_WRITING_CHARS = 4000
 
 
 class Piece(NamedTuple):
