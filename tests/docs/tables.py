@@ -30,10 +30,13 @@ NOT_RUN: dict[str, str] = {
     r"\b(systemctl|loginctl|journalctl)\b": "needs a running systemd: tests/systemd has one, and does what the page says",
     r"\bclisup (un)?install --(user|system)(?!.*--dry-run)": "tests/systemd/test_install.py installs under a real systemd",
     r"\banthropic-api\b": "asks a provider; tests/daemon/test_api_backends.py does the same in front of loopback fakes",
+    r"^clisup web (--open|--url)": "serves until it is stopped; tests/web does the same, in a real browser too",
+    r"^tailscale ": "needs a network of Tailscale",
     r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {
     # pattern -> the exit code that the line ends with here, with demo in the place of the real CLI
+    r"^clisup web tokens revoke ": 2,  # the id is another one on one's own machine
 }
 ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 """Lines that run until Ctrl-C: they get it after `ENDLESS_S`, and must not have failed by then."""

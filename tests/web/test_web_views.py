@@ -26,8 +26,8 @@ QUESTIONS = {"questions": [
 
 
 def row(number: int = 1, **values: Any) -> dict[str, Any]:
-    base: dict[str, Any] = {"session_id": f"{number:08d}-x", "title": None, "backend": "demo", "model": None, "state": "idle", "phase": None,
-            "turn_id": None, "cwd": "/srv/app", "approvals": 0, "queue": [], "held": None, "idle_s": None, "age_s": 5.0,
+    base: dict[str, Any] = {"session_id": f"{number:08d}-x", "title": None, "backend": "demo", "model": None, "state": "idle",
+            "phase": None, "turn_id": None, "cwd": "/srv/app", "approvals": 0, "queue": [], "held": None, "idle_s": None, "age_s": 5.0,
             "last_turn": None, "next_timer": None, "next_seq": 2, "last_event": None, "cost_usd": None}  # fmt: skip
     return {**base, **values}
 
