@@ -88,14 +88,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.installing",
         "clisup.starting",
         "clisup.bundle",
-        "clisup.web",  # `clisup web` starts its server
         "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },
-    # The pages: a client of the daemon. They draw events and approvals as the terminal's views and `clisup export` do.
+    # The pages and their command, above the command line, which finds the command by its name. They draw events and approvals as
+    # the terminal's views and `clisup export` do.
     "clisup.web": SHARED
     | {
         "clisup.client",
         "clisup.host.files",
+        "clisup.cli.daemon_start",
+        "clisup.cli.failure",
+        "clisup.cli.options",
         "clisup.cli.export",
         "clisup.cli.views",
         "clisup.cli.status.columns",
@@ -133,14 +136,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
-    "clisup.cli.web.command": {
-        "trio",
-        "segno",
-        "starlette",
-        "hypercorn",
-        "jinja2",
-    },  # an extra, checked before the start
     "clisup.web": {"trio", "starlette"},
+    "clisup.web.command": {"click", "segno", "hypercorn", "jinja2"},  # an extra, checked before the start
     "clisup.web.server": {"hypercorn"},
     "clisup.web.pages.site": {"jinja2"},
     "clisup.web.pages.approvals": {"markupsafe"},

@@ -1,1 +1,0 @@
-"""`clisup web`: options, login links and tokens. `clisup.web` has the pages."""
