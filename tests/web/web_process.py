@@ -29,10 +29,10 @@ class Pages:
         self.book = TokenBook(str(daemon.root / "client-state" / "web"))
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, *flags: str) -> None:
         env = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket,
                "CLISUP_STATE_DIR": str(self.daemon.root / "client-state")}  # fmt: skip
-        argv = [sys.executable, "-W", "error", "-m", "clisup", "web", "--port", str(self.port), "--no-start"]
+        argv = [sys.executable, "-W", "error", "-m", "clisup", "web", "--port", str(self.port), "--no-start", *flags]
         log = (self.daemon.root / "web.log").open("a")
         self.process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, text=True)
         log.close()
