@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures site wheel packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,15 @@ pictures: $(READY)  ## draw docs/images anew: real terminals over a real daemon 
 	@$(BIN)/python -m tests.pictures.top
 	@$(BIN)/python -m tests.pictures.screens
 	@$(BIN)/python -m tests.pictures.movie
+
+web-pictures: $(READY)  ## the pages of clisup web in docs/images anew (needs chromium)
+	@$(BIN)/python -m tests.pictures.web
+
+.cache/axe/package/axe.min.js:
+	@mkdir -p .cache/axe && cd .cache/axe && npm pack --silent axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz
+
+web-test: $(READY) .cache/axe/package/axe.min.js  ## clisup web with a real daemon, in chromium too if it is installed (1 minute)
+	AXE_JS=$(CURDIR)/.cache/axe/package/axe.min.js $(BIN)/python -m pytest -m "" --dist load tests/web
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

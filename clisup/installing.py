@@ -34,6 +34,8 @@ __all__ = ["InstallPlan", "Target", "plan_fleet_unit", "plan_install", "plan_uni
 HIDDEN = ("/home", "/root", "/run/user")
 """Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
 _LINGER = "/var/lib/systemd/linger"
+WEB = "clisup-web.service"
+"""Unit of `clisup web`: with --web, and from then on with each later call."""
 _TYPE = "Type=notify"
 """Line of a user's unit before which the line with PATH stands."""
 
@@ -52,6 +54,11 @@ class Target:
     files: tuple[str, ...]
     service: str
     socket: str
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Return the units to enable and to start, beside the socket."""
+        return (self.service, WEB) if WEB in self.files else (self.service,)
 
     @property
     def path(self) -> Callable[[str], str]:
@@ -88,8 +95,15 @@ class InstallPlan:
         return {"steps": steps, "advice": self.advice, "search_path": self.search_path, "clis": self.clis}
 
 
-def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install") -> Target:
-    """Return the target of `--user`, or of `--system --for USER`. `verb` is install or uninstall. Raises `UsageError`."""
+def target_of(
+    env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install", web: bool = False
+) -> Target:
+    """Return the target of `--user`, or of `--system --for USER`. `verb` is install or uninstall. Raises `UsageError`.
+
+    `web` adds the unit of the pages. A user's unit that is there already belongs to the target, too.
+    """
+    if web and system:
+        raise UsageError("the pages are a unit of a user's manager", kind="usage", hint="clisup install --user --web")
     own = _own_name()
     if not system:
         if os.geteuid() == 0 and env.get("SUDO_USER"):
@@ -98,9 +112,11 @@ def target_of(env: Mapping[str, str], *, system: bool, user: str | None, verb: s
                 kind="usage",
                 hint=f"without sudo; or a unit of the system: sudo clisup {verb} --system --for {env['SUDO_USER']}",
             )
+        place = user_units(env)
+        pages = (WEB,) if web or os.path.exists(os.path.join(place, WEB)) else ()
         return Target(
-            ServiceManager(env, user=True), own, home_dir(env), user_units(env),
-            ("clisup.service", "clisup.socket"), "clisup.service", "clisup.socket",
+            ServiceManager(env, user=True), own, home_dir(env), place,
+            ("clisup.service", "clisup.socket", *pages), "clisup.service", "clisup.socket",
         )  # fmt: skip
     chosen = user or env.get("SUDO_USER")
     if chosen is None:
@@ -145,18 +161,18 @@ def plan_install(
     changed = _plan_files(plan, target, command, force=force)
     if changed:
         plan.order(target.manager, "daemon-reload")
-    plan.order(target.manager, "enable", target.socket, target.service)
+    plan.order(target.manager, "enable", target.socket, *target.services)
     active = _is_active(target, dry_run)
     if now:
         if not active:
             _check_alone(target, env)
         # Running turns survive a restart. A daemon that runs with these units is not restarted.
-        plan.order(target.manager, "restart" if active and changed else "start", target.service)
+        plan.order(target.manager, "restart" if active and changed else "start", *target.services)
     elif not active:
-        plan.advice.append(f"start it: {target.manager.words('start', target.service)}")
+        plan.advice.append(f"start it: {target.manager.words('start', *target.services)}")
     elif changed:
         plan.advice.append(
-            f"it runs with the old unit until {target.manager.words('restart', target.service)}; turns go on"
+            f"it runs with the old unit until {target.manager.words('restart', *target.services)}; turns go on"
         )
     _advise(plan, target, env)
     return plan
@@ -224,7 +240,7 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
         return plan
     if not force and (edited := [name for name in there if _standing(name, there[name]) == "edited"]):
         raise _edited(target.path(edited[0]), "remove")
-    plan.order(target.manager, "disable", "--now", target.socket, target.service)
+    plan.order(target.manager, "disable", "--now", target.socket, *target.services)
     others = [] if target.manager.user else _other_instances(target)
     if not target.manager.user:
         plan.order(target.manager, "stop", f"clisup-tmp@{target.user}.service")

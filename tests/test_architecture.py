@@ -91,6 +91,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.bundle",
         "clisup.llm.workflow.trace",  # `clisup workflow show` reads a file that the model layer wrote; no daemon knows of it
     },
+    # The pages and their command, above the command line, which finds the command by its name. They draw events and approvals as
+    # the terminal's views and `clisup export` do.
+    "clisup.web": SHARED
+    | {
+        "clisup.client",
+        "clisup.host.files",
+        "clisup.cli.daemon_start",
+        "clisup.cli.failure",
+        "clisup.cli.options",
+        "clisup.cli.export",
+        "clisup.cli.views",
+        "clisup.cli.status.columns",
+        "clisup.cli.top.model",
+    },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),
 }
@@ -123,6 +137,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
+    "clisup.web": {"trio", "starlette"},
+    "clisup.web.command": {"click", "segno", "hypercorn", "jinja2"},  # an extra, checked before the start
+    "clisup.web.server": {"hypercorn"},
+    "clisup.web.pages.site": {"jinja2"},
+    "clisup.web.pages.approvals": {"markupsafe"},
+    "clisup.web.pages.session": {"markupsafe"},
     "clisup.cli.commands.daemon": {"prometheus_client"},  # its parser, for --json
     "clisup.worker": {"trio"},
     "clisup.worker.apis.prices": {"genai_prices"},

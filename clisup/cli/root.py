@@ -33,7 +33,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "gc": "commands.sessions:gc", "socket": "commands.start:socket", "serve": "commands.daemon:serve",
         "daemon": "commands.daemon:daemon", "install": "commands.install:install",
         "uninstall": "commands.install:uninstall", "config": "commands.config:config",
-        "notify": "commands.notify:notify", "fleet": "fleet.command:fleet",
+        "notify": "commands.notify:notify", "web": "clisup.web.command:web", "fleet": "fleet.command:fleet",
     },
     "Backends": {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
@@ -46,7 +46,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "mcp-bridge": "commands.other:mcp_bridge", "version": "commands.other:version",
     },
 }
-"""Commands by group: the module in `clisup.cli` and the name in it."""
+"""Commands by group: the module in `clisup.cli`, or of a room above it, and the name in it."""
 
 SYNONYMS = {
     "up": "start", "down": "stop", "restart": "daemon restart", "reload": "daemon reload",
@@ -71,7 +71,8 @@ class Commands(CommandGroup):
         if cmd_name not in _FILES:
             return None
         module, _, name = _FILES[cmd_name].partition(":")
-        found = getattr(importlib.import_module(f"clisup.cli.{module}"), name)
+        place = module if module.startswith("clisup.") else f"clisup.cli.{module}"
+        found = getattr(importlib.import_module(place), name)
         assert isinstance(found, click.Command)
         return with_on(found, cmd_name)
 

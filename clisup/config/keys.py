@@ -154,6 +154,7 @@ KEYS: dict[str, ConfigKey] = {
     "notify[].secret_file": ConfigKey("at_once", "file (0600) with that key, or \"credential:NAME\" (docs/how-to/systemd.md)"),
     "notify[].labels": ConfigKey("at_once", "labels that a session must have, such as { team = \"web\" }; empty: every session"),
     "notify[].backends": ConfigKey("at_once", "backends of the sessions; empty: all"),
+    "notify[].pages": ConfigKey("at_once", "address of `clisup web`, such as https://box.example.ts.net; messages then link to the approval or the session"),
     "notify[].timeout_s": ConfigKey("at_once", "time for one request, or for the program, which is then ended"),
     "notify[].retries": ConfigKey("at_once", "further tries, after 1, 2, 4 ... 300 s; then the message is given up"),
     "notify[].max_age_s": ConfigKey("at_once", "age of an event after which its message is given up"),

@@ -292,6 +292,7 @@ class NotifyConfig(_Table):
     secret_file: Annotated[str, Field(max_length=4096)] = ""
     labels: dict[str, str] = {}
     backends: list[str] = []
+    pages: Annotated[str, Field(pattern=r"^(https?://[^\s/@<>|\"]{1,255})?$")] = ""
     timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
     retries: Annotated[int, Field(ge=0, le=100)] = 10
     max_age_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400

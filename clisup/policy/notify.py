@@ -109,8 +109,8 @@ def _kinds(event: JsonObject) -> list[str]:
 # -- the message -------------------------------------------------------------------------------------------------------
 
 
-def message_of(event: JsonObject, kind: str, about: Subject) -> NotifyMessage:
-    """Return the message. Its texts are cut; `link` is for a later page about the event."""
+def message_of(event: JsonObject, kind: str, about: Subject, pages: str = "") -> NotifyMessage:
+    """Return the message. Its texts are cut. `pages` is the address of `clisup web`, to which the message then links."""
     session, seq = about.session_id, int(str(event["seq"]))
     shown = {name: _cut(value) for name, value in event.items() if name not in ("session_id", "seq", "ts", "turn_id")}
     data: JsonObject = {
@@ -123,7 +123,7 @@ def message_of(event: JsonObject, kind: str, about: Subject) -> NotifyMessage:
         "title": about.title,
         "branch": about.branch,
         "labels": dict(about.labels),
-        "link": None,
+        "link": _link(event, session, pages) if pages else None,
         "event": shown,
     }
     where = about.cwd.rstrip("/").rpartition("/")[2] or "/"
@@ -135,6 +135,19 @@ def message_of(event: JsonObject, kind: str, about: Subject) -> NotifyMessage:
 def sample(id_: str, timestamp: str) -> NotifyMessage:
     """Return the message of `clisup notify test`."""
     return NotifyMessage(id_, "test", timestamp, "clisup: this is a test message", {"link": None, "event": None})
+
+
+def _link(event: JsonObject, session: str, pages: str) -> str:
+    """Return the page of the approval, or of the session."""
+    if event["type"] != "approval_requested":
+        return f"{pages}/sessions/{session}"
+    approval = "".join(_quoted_byte(byte) for byte in str(event["approval_id"]).encode("utf-8", "replace"))
+    return f"{pages}/approvals/{session}/{approval}"
+
+
+def _quoted_byte(byte: int) -> str:
+    char = chr(byte)
+    return char if byte < 128 and (char.isalnum() or char in "-._~:") else f"%{byte:02X}"
 
 
 def _words(event: JsonObject, kind: str) -> str:
@@ -184,18 +197,21 @@ def request_of(message: NotifyMessage, form: Literal["json", "ntfy", "slack", "g
     urgent = message.type in ("approval_requested", "turn_failed", "limit")
     title = f"clisup: {message.type.replace('_', ' ')}"
     as_json = {"Content-Type": "application/json"}
+    link = message.data.get("link")
     if form == "ntfy":
         headers = {
             "Content-Type": "text/plain; charset=utf-8",
             "Title": title,
             "Priority": "high" if urgent else "default",
         }
-        return NotifyRequest(message.line.encode(), headers)
+        return NotifyRequest(message.line.encode(), {**headers, "Click": link} if link else headers)
     if form == "slack":
         text = message.line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return NotifyRequest(_encoded({"text": text}), as_json)
+        return NotifyRequest(_encoded({"text": f"{text} <{link}>" if link else text}), as_json)
     if form == "gotify":
-        body = {"title": title, "message": message.line, "priority": 8 if urgent else 4}
+        body: JsonObject = {"title": title, "message": message.line, "priority": 8 if urgent else 4}
+        if link:
+            body["extras"] = {"client::notification": {"click": {"url": link}}}
         return NotifyRequest(_encoded(body), as_json)
     return NotifyRequest(message.to_json(), as_json)
 

@@ -32,10 +32,13 @@ NOT_RUN: dict[str, str] = {
     r"\banthropic-api\b": "asks a provider; tests/daemon/test_api_backends.py does the same in front of loopback fakes",
     r"^clisup (fleet (init|prepare|member|join|doctor)|job )": "needs an engine; tests/fleet does the same",
     r"^clisup batch .*--fleet|\bdev1\b": "needs an engine; tests/fleet does the same",
+    r"^clisup web (--open|--url)": "serves until it is stopped; tests/web does the same, in a real browser too",
+    r"^tailscale ": "needs a network of Tailscale",
     r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {
     # pattern -> the exit code that the line ends with here, with demo in the place of the real CLI
+    r"^clisup web tokens revoke ": 2,  # the id is another one on one's own machine
 }
 ENDLESS: tuple[str, ...] = (r"^clisup logs .*(-f|--follow)\b", r"--watch\b")
 """Lines that run until Ctrl-C: they get it after `ENDLESS_S`, and must not have failed by then."""

@@ -161,3 +161,15 @@ def test_a_secret_that_is_none_is_refused_without_a_word_of_it(secret: str) -> N
 def test_waits_double_up_to_a_limit_and_a_server_may_ask_for_more() -> None:
     assert [next_wait(tried) for tried in (1, 2, 3, 9, 10, 5000)] == [1, 2, 4, 256, MAX_WAIT_S, MAX_WAIT_S]
     assert next_wait(1, 30) == 30 and next_wait(1, 1e9) == MAX_WAIT_S and next_wait(5, 1) == 16
+
+
+def test_a_message_links_to_the_page_of_the_approval_or_the_session_in_every_form() -> None:
+    asked = message_of(ASKED | {"approval_id": "1:a/é"}, "approval_requested", ABOUT, "https://box.example")
+    link = f"https://box.example/approvals/{ABOUT.session_id}/1:a%2F%C3%A9"
+    assert asked.data["link"] == link
+    assert request_of(asked, "ntfy").headers["Click"] == link
+    assert json.loads(request_of(asked, "slack").body)["text"].endswith(f" <{link}>")
+    assert json.loads(request_of(asked, "gotify").body)["extras"]["client::notification"]["click"]["url"] == link
+    done = message_of(ended("completed", text="x"), "turn_completed", ABOUT, "https://box.example")
+    assert done.data["link"] == f"https://box.example/sessions/{ABOUT.session_id}"
+    assert "Click" not in request_of(message_of(ASKED, "approval_requested", ABOUT), "ntfy").headers

@@ -21,7 +21,7 @@ from clisup.cli.export.parts import (
 )
 from clisup.cli.views.terminal import plain
 
-__all__ = ["write_html"]
+__all__ = ["diff_html", "part_html", "pre_html", "write_html"]
 
 # The policy is a second wall: even an unescaped text could load and run nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -56,6 +56,11 @@ def write_html(parts: Iterable[Part]) -> Iterator[str]:
     yield "</body></html>\n"
 
 
+def part_html(part: Part) -> str:
+    """Return the HTML of one part, with every text of others escaped. `clisup web` shows the same."""
+    return "".join(_pieces(part))
+
+
 def _pieces(part: Part) -> Iterator[str]:
     match part:
         case SessionHead():
@@ -72,10 +77,10 @@ def _pieces(part: Part) -> Iterator[str]:
             yield _said(part)
         case Call():
             diff = part.diff
-            yield _folded(part.title, _pre(part.body) if diff is None else _diff(diff), part.subagent)
+            yield _folded(part.title, pre_html(part.body) if diff is None else diff_html(diff), part.subagent)
         case CallResult():
             title = f"{'Failed' if part.is_error else 'Result'}: {part.name}"
-            body = _pre(part.body) if part.diff is None else _diff(part.diff)
+            body = pre_html(part.body) if part.diff is None else diff_html(part.diff)
             yield _folded(title, body, part.subagent, bad=part.is_error)
         case Note():
             yield f'<p class="note">{_escape(part.kind.replace("_", " "))}: {_escape(part.text)}</p>\n'
@@ -120,11 +125,13 @@ def _folded(title: str, body: str, subagent: bool, *, bad: bool = False) -> str:
     return f"<details><summary{kind}>{_escape(' '.join(title.split()))}{whose}</summary>{body}</details>\n"
 
 
-def _pre(body: Text) -> str:
+def pre_html(body: Text) -> str:
+    """Return a text in a box, escaped."""
     return f"<pre>{_escape(body.text)}</pre>{_cut(body)}"
 
 
-def _diff(body: Text) -> str:
+def diff_html(body: Text) -> str:
+    """Return a diff in a box, its lines marked and escaped."""
     lines = body.text.rstrip("\n").split("\n")
     names = {
         number

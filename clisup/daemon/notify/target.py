@@ -156,7 +156,7 @@ class NotifyTarget:
             spec.session_id, spec.backend, context.setting("model"), spec.cwd, spec.labels,
             title=context.title, branch=branches.of(spec.cwd),
         )  # fmt: skip
-        await self._deliver(session, event, message_of(event, kind, about))
+        await self._deliver(session, event, message_of(event, kind, about, config.pages))
 
     async def _deliver(self, session: Session, event: JsonObject, message: NotifyMessage) -> None:
         """Try until the message is delivered or given up. An approval that was answered meanwhile needs no message."""

@@ -1,0 +1,1 @@
+"""Access to the pages: tokens, roles, and the checks of every request."""

@@ -1,0 +1,69 @@
+"""The ASGI application: paths of all pages, behind the guard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from clisup.web.access.guard import Guard
+from clisup.web.access.rules import Addresses
+from clisup.web.access.tokens import TokenBook
+from clisup.web.link import DaemonLink
+from clisup.web.pages import actions, approvals, login, now, session
+from clisup.web.pages.site import new_site, unknown_browser
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["make_app"]
+
+_SESSION = "/sessions/{session_id}"
+_APPROVAL = "/approvals/{session_id}/{approval_id}"
+
+
+class _Static(StaticFiles):
+    """Vendored files have their version in the name. Others are asked for again."""
+
+    def file_response(self, *args: object, **settings: object) -> Response:
+        answer = super().file_response(*args, **settings)  # type: ignore[arg-type]
+        vendored = "/vendor/" in str(args[0])
+        answer.headers["cache-control"] = "max-age=31536000, immutable" if vendored else "no-cache"
+        return answer
+
+
+def make_app(link: DaemonLink, book: TokenBook, place: Addresses) -> ASGIApp:
+    """Return the application. `link` must run beside it."""
+    app = Starlette(
+        routes=[
+            Route("/", now.now),
+            Route("/live", now.now_stream),
+            Route("/login", login.login),
+            Route("/logout", login.logout, methods=["POST"]),
+            Route("/approvals", approvals.approvals, methods=["GET"]),
+            Route("/approvals", approvals.answer_several, methods=["POST"]),
+            Route("/approvals/live", approvals.approvals_stream),
+            Route(_APPROVAL, approvals.approval, methods=["GET"]),
+            Route(_APPROVAL, approvals.answer, methods=["POST"]),
+            Route("/sessions/new", actions.new, methods=["GET"]),
+            Route("/sessions/new", actions.create, methods=["POST"]),
+            Route(_SESSION, session.session),
+            Route(f"{_SESSION}/live", session.session_stream),
+            Route(f"{_SESSION}/blobs/{{blob}}", session.blob),
+            Route(f"{_SESSION}/prompt", actions.prompt, methods=["POST"]),
+            Route(f"{_SESSION}/interrupt", actions.interrupt, methods=["POST"]),
+            Route(f"{_SESSION}/close", actions.close, methods=["POST"]),
+            Mount("/static", _Static(packages=[("clisup.web", "static")])),
+        ],
+        exception_handlers={Exception: _failed},
+    )
+    app.state.site = new_site(link, book)
+    return Guard(app, book, place, unknown_browser)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return Response("the page failed; the log of clisup web says more\n", 500, media_type="text/plain")

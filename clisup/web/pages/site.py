@@ -1,0 +1,119 @@
+"""Parts that all pages share: templates, the visitor, errors, and what a role may do."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from clisup.cli.views.terminal import plain
+from clisup.client.failures import AWAY
+from clisup.errors import ClisupError
+from clisup.web.access.guard import SentForm, Visitor, read_form
+from clisup.web.access.rules import Role, allows
+from clisup.web.link import DaemonLink
+from clisup.web.stream import MOST_STREAMS
+
+if TYPE_CHECKING:
+    from clisup.web.access.tokens import TokenBook
+
+__all__ = ["Handler", "Site", "may", "page_of", "posted", "render", "shown", "site_of", "unknown_browser", "visitor_of"]
+
+Handler = Callable[[Request], Awaitable[Response]]
+_templates = Environment(
+    loader=PackageLoader("clisup.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_templates.filters["plain"] = plain
+_STATUS = {"session_not_found": 404, "approval_not_found": 404, "approval_already_resolved": 409, "session_closed": 409,
+           "invalid_params": 400, "overloaded": 503}  # fmt: skip
+
+
+class Site(NamedTuple):
+    """Objects that the handlers use."""
+
+    link: DaemonLink
+    book: TokenBook
+    streams: trio.CapacityLimiter
+
+
+def new_site(link: DaemonLink, book: TokenBook) -> Site:
+    """Return the objects of one server."""
+    return Site(link, book, trio.CapacityLimiter(MOST_STREAMS))
+
+
+def site_of(request: Request) -> Site:
+    """Return the site of a request."""
+    site = request.app.state.site
+    assert isinstance(site, Site)
+    return site
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Return who asks. The guard has refused requests without a visitor."""
+    visitor = request.scope["visitor"]
+    assert isinstance(visitor, Visitor)
+    return visitor
+
+
+def may(request: Request, needed: Role) -> bool:
+    """Tell whether the visitor has the role."""
+    return allows(visitor_of(request).token.role, needed)
+
+
+def render(name: str, **values: object) -> str:
+    """Return a template filled in. Values are escaped."""
+    return _templates.get_template(name).render(**values)
+
+
+def page_of(request: Request, name: str, status: int = 200, **values: object) -> Response:
+    """Return a page for the visitor."""
+    visitor = visitor_of(request)
+    can = {role: allows(visitor.token.role, role) for role in ("observe", "approve", "drive")}
+    html = render(name, path=request.url.path, can=can, form_token=visitor.form_token, token=visitor.token, **values)
+    return HTMLResponse(html, status)
+
+
+def unknown_browser(scope: object) -> Response:
+    """Return the page for a browser that is not signed in.
+
+    A visit from another site comes without the cookie (SameSite=Strict). Then the page loads itself again, from here.
+    """
+    headers = dict(scope["headers"])  # type: ignore[index]
+    again = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and scope["method"] == "GET"  # type: ignore[index]
+    return HTMLResponse(render("signed_out.html", again=again, reason=""), 401)
+
+
+def shown(handler: Handler) -> Handler:
+    """Turn a refusal of the daemon into a page."""
+
+    @functools.wraps(handler)
+    async def show(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ClisupError as error:
+            away = error.kind in AWAY
+            status = 503 if away else _STATUS.get(error.kind, 400)
+            return page_of(request, "refused.html", status, title="Not possible", error=error, away=away)
+
+    return show
+
+
+def posted(role: Role) -> Callable[[Callable[[Request, SentForm], Awaitable[Response]]], Handler]:
+    """Make a handler of a sent form: the role, the size and the form token are checked first."""
+
+    def wrap(handler: Callable[[Request, SentForm], Awaitable[Response]]) -> Handler:
+        @functools.wraps(handler)
+        async def act(request: Request) -> Response:
+            if not may(request, role):
+                return PlainTextResponse(f"refused: this needs the role {role}\n", 403)
+            form = await read_form(request)
+            return form if isinstance(form, Response) else await handler(request, form)
+
+        return shown(act)
+
+    return wrap
