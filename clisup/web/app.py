@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from clisup.web.access.guard import Guard
 from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 from clisup.web.pages import actions, approvals, login, now, session
 from clisup.web.pages.site import new_site, unknown_browser
 
@@ -36,7 +36,7 @@ class _Static(StaticFiles):
         return answer
 
 
-def make_app(link: DaemonConnection, book: TokenBook, place: Addresses) -> ASGIApp:
+def make_app(link: PageLink, book: TokenBook, place: Addresses) -> ASGIApp:
     """Return the application. `link` must run beside it."""
     app = Starlette(
         routes=[

@@ -19,7 +19,7 @@ from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError, WorldError
 from clisup.web.access.tokens import WebToken
 
-__all__ = ["ANSWER_S", "DaemonConnection", "actor_name", "last_sentence"]
+__all__ = ["ANSWER_S", "PageLink", "actor_name", "last_sentence"]
 
 ANSWER_S = 5.0
 """Seconds for which a page waits for the daemon. After them it says that the daemon is away."""
@@ -35,7 +35,7 @@ _LOOKED_UP = 20
 _LOOKED_BACK = 500
 
 
-class DaemonConnection:
+class PageLink:
     """One client for all pages. `version` grows with each change of the board, and `changed` wakes the live pages."""
 
     def __init__(self, path: str | None) -> None:

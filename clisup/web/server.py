@@ -19,7 +19,7 @@ from clisup.locations import state_dir_for_client
 from clisup.web.access.rules import Addresses, is_loopback, origin_of, place_of
 from clisup.web.access.tokens import TokenBook
 from clisup.web.app import make_app
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 
 __all__ = ["STALLED_S", "WebSettings", "book_of", "check_settings", "is_served", "listen", "login_link", "serve_pages"]
 
@@ -131,7 +131,7 @@ async def serve_pages(
     if settings.tls:
         config.certfile, config.keyfile = settings.tls_cert, settings.tls_key
     sockets = Sockets([listener], [], []) if settings.tls else Sockets([], [listener], [])
-    link = DaemonConnection(daemon)
+    link = PageLink(daemon)
     app = ASGIWrapper(make_app(link, book, settings.place(listener.getsockname()[1])))  # type: ignore[arg-type]
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
 

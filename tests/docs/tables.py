@@ -34,7 +34,7 @@ NOT_RUN: dict[str, str] = {
     r"^clisup batch .*--fleet|\bdev1\b": "needs an engine; tests/fleet does the same",
     r"^clisup web (--open|--url)": "serves until it is stopped; tests/web does the same, in a real browser too",
     r"^tailscale ": "needs a network of Tailscale",
-    r"^ssh ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
+    r"^s(sh|cp) ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",
 }
 ENDS_WITH: dict[str, int] = {
     # pattern -> the exit code that the line ends with here, with demo in the place of the real CLI

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-from clisup.fleet.chain import MissingEvents, read_chunk, read_subject
+from clisup.fleet.chain import MissingEvents, _stub, read_chunk, read_subject
 from clisup.fleet.engine import Engine
 from clisup.model.envelope import FRAME_BEGIN
 from clisup.model.journal import event_seq
@@ -15,7 +15,10 @@ Lines = dict[int, bytes]
 
 
 class Difference(NamedTuple):
-    """Counts of events: in journals, and in the copy missing, stored twice, with other bytes, or unknown to the journal."""
+    """Counts of events: in journals, and in the copy missing, stored twice, with other bytes, or unknown to the journal.
+
+    An event that was too large for the engine is the same as its stub. Seqs that a chunk reports as missing are no events.
+    """
 
     events: int
     lost: int
@@ -77,11 +80,11 @@ def compare(own: dict[str, Lines], copy: Copy) -> Difference:
             if seq not in there:
                 lost += 1
             else:
-                differing += there[seq] != line
-        extra += len(there.keys() - lines.keys())
+                differing += there[seq] not in (line, _stub(line))
+        extra += sum(line != b"" for seq, line in there.items() if seq not in lines)
     return Difference(events, lost, copy.doubled, differing, extra)
 
 
-async def compare_copies(engine: Engine, member: str, state_dir: Path) -> Difference:
-    """Compare a box's journals with their copy in the engine."""
+async def difference(engine: Engine, member: str, state_dir: Path) -> Difference:
+    """Compare all journals of a state directory with the copy of a member, as both are now."""
     return compare(journals(state_dir), await copy_of(engine, member))

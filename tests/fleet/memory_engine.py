@@ -86,7 +86,7 @@ class MemoryEngine:
         try:
             yield
         finally:
-            del self._handlers[subject]
+            self._handlers.pop(subject, None)
 
     async def lose(self, subject: str, count: int) -> None:
         """Lose the last messages that a stream acknowledged."""

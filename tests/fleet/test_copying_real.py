@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,8 +19,9 @@ from serving import serve
 from clisup.errors import ClisupError
 from clisup.fleet.agent import copying
 from clisup.fleet.agent.copying import Copying
-from clisup.fleet.chain import ChainReader, MissingEvents, all_epochs, read_chunk, read_subject
-from tests.fleet.copied import Difference, compare, copy_of, journals
+from clisup.fleet.agent.daemon_link import EventLines
+from clisup.fleet.chain import ChainReader, MissingEvents, all_epochs, chunk_subject, read_chunk, read_subject
+from tests.fleet.copied import Difference, difference
 from tests.fleet.memory_engine import MemoryEngine
 
 __all__ = ["serve"]
@@ -64,7 +67,7 @@ async def whole(engine: MemoryEngine, daemon: Any) -> Difference:
     """Wait until the copy has all events, and return the comparison."""
 
     async def look() -> Difference | None:
-        found = compare(journals(daemon.state), await copy_of(engine, "box"))
+        found = await difference(engine, "box", daemon.state)
         return None if found.lost or found.extra or not found.events else found
 
     found: Difference = await until(look)
@@ -199,10 +202,105 @@ def test_the_agent_holds_no_more_than_its_bound(serve: Serve, monkeypatch: pytes
             await whole(engine, daemon)
             engine.away = True
             for _ in range(5):
-                await asyncio.to_thread(session.ask, "@repeat 200 word")
+                await asyncio.to_thread(session.ask, "@stream 200 400\nbye")
             assert copy.held_bytes < 20_000 + 256 * 1024
             engine.away = False
             found = await whole(engine, daemon)
         assert found[1:] == (0, 0, 0, 0)
+
+    asyncio.run(play())
+
+
+def test_events_that_retention_removed_before_are_a_gap_of_the_copy(serve: Serve) -> None:
+    retention = "[daemon.retention]\nevery_s = 0.05\ndays = 30\nbytes = 0\n"
+    daemon, engine = serve(daemon={"segment_bytes": 65536}, raw=retention), MemoryEngine()
+
+    async def play() -> None:
+        session = await asyncio.to_thread(daemon.new)
+        for _ in range(4):
+            await asyncio.to_thread(session.ask, "@stream 300 400\nbye")
+        segments = sorted(daemon.state.glob("sessions/*/journal/*.jsonl"))
+        for path in segments[:-1]:
+            os.utime(path, (time.time() - 40 * 86_400,) * 2)
+
+        async def removed() -> bool:
+            return len(list(daemon.state.glob("sessions/*/journal/*.jsonl"))) == 1
+
+        assert len(segments) > 2
+        await until(removed)
+        async with copied_by(engine, daemon):
+            assert (await whole(engine, daemon))[1:] == (0, 0, 0, 0)
+        [gap] = [piece for piece in await pieces(engine, session.id) if isinstance(piece, MissingEvents)]
+        assert (gap.first, gap.end, gap.reason) == (1, int(segments[-1].stem), "retention")
+
+    asyncio.run(play())
+
+
+def test_an_event_too_large_for_the_engine_is_copied_as_a_stub(serve: Serve) -> None:
+    daemon, engine = serve(), MemoryEngine()
+    engine.max_payload = 4096
+
+    async def play() -> None:
+        session = await asyncio.to_thread(daemon.new)
+        await asyncio.to_thread(session.ask, "word " * 2000)
+        async with copied_by(engine, daemon):
+            assert (await whole(engine, daemon))[1:] == (0, 0, 0, 0)
+        await asyncio.to_thread(session.ask, "the chain goes on behind a stub")
+        async with copied_by(engine, daemon):
+            assert (await whole(engine, daemon))[1:] == (0, 0, 0, 0)
+        copied = b"".join(p.data for p in await pieces(engine, session.id) if not isinstance(p, MissingEvents))
+        assert b'"elsewhere":true' in copied
+
+    asyncio.run(play())
+
+
+def test_a_session_whose_chunk_is_of_a_later_version_holds_up_no_other(serve: Serve) -> None:
+    daemon, engine = serve(), MemoryEngine()
+
+    async def play() -> None:
+        later, other = [await asyncio.to_thread(daemon.new) for _ in range(2)]
+        await asyncio.to_thread(later.ask, "hello")
+        await engine.append(chunk_subject("box", later.id), b"?", {"Clisup-V": "99"})
+        async with copied_by(engine, daemon) as copy:
+            await asyncio.to_thread(other.ask, "hello")
+            await asyncio.to_thread(later.ask, "this is not copied")
+            end = (await asyncio.to_thread(other.get))["next_seq"] - 1
+
+            async def copied() -> bool:
+                return copy.ends.get(other.id) == end
+
+            await until(copied)
+        last = await engine.last(all_epochs("box", later.id))
+        assert last is not None
+        assert last.data == b"?"
+
+    asyncio.run(play())
+
+
+def test_a_reader_that_does_not_read_stops_the_sender(tmp_path: Path) -> None:
+    """Otherwise the bound of held bytes bounds nothing: the rest would wait in the agent's own memory."""
+    sent = asyncio.Event()
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'{"id":1,"result":{}}\n{"id":2,"result":{}}\n')
+        for _ in range(256):
+            writer.write(b"x" * 65535 + b"\n")
+            await writer.drain()
+        sent.set()
+        writer.close()
+
+    async def play() -> None:
+        server = await asyncio.start_unix_server(send, str(tmp_path / "s"))
+        batches = EventLines(str(tmp_path / "s"), "test").follow(None)
+        seen = len(await anext(batches))
+        for _ in range(5000):
+            await asyncio.sleep(0)
+        assert not sent.is_set()
+        while seen < 256:
+            batch = await anext(batches)
+            assert set(batch) == {b"x" * 65535 + b"\n"}
+            seen += len(batch)
+        await batches.aclose()
+        server.close()
 
     asyncio.run(play())

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clisup.fleet.nats_engine import NatsEngine, connect_member
-from tests.fleet.copied import compare_copies
+from tests.fleet.copied import difference
 from tests.fleet_chaos.box import Box
 from tests.fleet_chaos.faults import Killer, plan
 from tests.fleet_chaos.figures import Figure, figure_table, last_line, quantile
@@ -101,7 +101,7 @@ async def caught_up_after(stage: Stage, box: Box, cut_s: float) -> float | None:
 async def compared(stage: Stage) -> list[Figure]:
     """Compare the stream with the journals, byte for byte."""
     async with connect_member(stage.ground.member("watcher")) as engine:
-        found = [await compare_copies(engine, box.name, box.state) for box in stage.ground.boxes]
+        found = [await difference(engine, box.name, box.state) for box in stage.ground.boxes]
     return [
         Figure("events compared", sum(each.events for each in found)),
         Figure("lost", sum(each.lost for each in found), 0),

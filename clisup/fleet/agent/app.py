@@ -90,6 +90,7 @@ class Agent:
         self.table: Table | None = None
         self.copying: Copying | None = None
         self._rows: Rows | None = None
+        self._beats: Beats | None = None
 
     def reload(self) -> None:
         """Read the table `[fleet]` again. With a bad file the old settings stay."""
@@ -135,8 +136,8 @@ class Agent:
         """Return the parts of a box that shares its daemon, by name."""
         settings = self.settings
         self.copying = Copying(engine, settings.member.name, settings.daemon_socket)
-        beats = Beats(engine, settings, self.lag)
-        self._rows = Rows(engine, table, settings.daemon_socket, lambda: not beats.doubled)
+        self._beats = beats = Beats(engine, settings, self.lag)
+        self._rows = Rows(engine, table, settings, lambda: beats.alone)
         return [
             ("beats", beats.run),
             ("rows", self._rows.run),
@@ -175,8 +176,8 @@ class Agent:
 
 async def _keep(name: str, run: Callable[[], Awaitable[None]]) -> None:
     """Run a part, and again after each failure. A line of the log names a new reason."""
-    last, loop = "", asyncio.get_running_loop()
-    while True:
+    last, loop, me = "", asyncio.get_running_loop(), asyncio.current_task()
+    while me is not None and not me.cancelling():  # an error on the way out hides the cancellation
         began, again_s = loop.time(), AGAIN_S
         try:
             await run()

@@ -21,19 +21,25 @@ from clisup.fleet.jobs import BEAT_S
 
 __all__ = ["Beats"]
 
+QUIET = 4
 _log = structlog.get_logger()
 
 
 class Beats:
     """Beats of this box. `lag` counts the events that are not copied; `last` is the last beat.
 
-    `doubled` tells that another box beats under this name, with another incarnation.
+    Another box with this name has another incarnation. Each of the two hears the beats of the other.
     """
 
     def __init__(self, engine: Engine, settings: AgentSettings, lag: Callable[[], int]) -> None:
         self._bucket, self._settings, self._lag = Bucket(engine, "BOXES"), settings, lag
-        self.doubled = False
+        self._quiet, self._reported = 0, False
         self.last: BoxBeat | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether the last `QUIET` beats under this name were those of this box."""
+        return self._quiet >= QUIET
 
     async def run(self) -> None:
         """Send beats until cancelled. Without the engine the next beat tries again."""
@@ -75,10 +81,14 @@ class Beats:
         stored = await self._bucket.get(self._settings.member.name)
         if stored is None or self.last is None:
             return
-        doubled = read_beat(stored.value).incarnation != self._settings.incarnation
-        if doubled and not self.doubled:
+        if read_beat(stored.value).incarnation == self._settings.incarnation:
+            self._quiet += 1
+            self._reported &= not self.alone
+            return
+        self._quiet = 0
+        if not self._reported:
             _log.error("another box has this name", box=self._settings.member.name)
-        self.doubled = doubled
+        self._reported = True
 
 
 def _load(status: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from clisup.errors import ClisupError
 from clisup.fleet.agent.copying import sessions_of
 from clisup.fleet.agent.daemon_link import DaemonLink, EventLines
 from clisup.fleet.agent.records import SessionRecord, same_row, session_key
+from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.agent.table import Table
 from clisup.fleet.engine import Bucket, Engine
 from clisup.model.envelope import FRAME_BEGIN
+from clisup.wire.results import SessionSummary
 
 __all__ = ["Rows"]
 
@@ -34,6 +36,7 @@ TYPES = [
     "message",
 ]
 """Events after which a row may differ."""
+COLUMNS = frozenset(SessionSummary.model_fields)
 _ID = len(FRAME_BEGIN + b'{"session_id":"')
 
 
@@ -43,9 +46,9 @@ class Rows:
     Unless the box is `alone` under its name, missing sessions may be those of the other box, and their rows stay.
     """
 
-    def __init__(self, engine: Engine, table: Table, daemon_socket: str, alone: Callable[[], bool]) -> None:
-        self._alone = alone
-        self._bucket, self._table, self._socket = Bucket(engine, "SESSIONS"), table, daemon_socket
+    def __init__(self, engine: Engine, table: Table, settings: AgentSettings, alone: Callable[[], bool]) -> None:
+        self._bucket, self._table, self._settings, self._alone = Bucket(engine, "SESSIONS"), table, settings, alone
+        self._socket = settings.daemon_socket
         self._dirty: set[str] = set()
         self.next_seqs: dict[str, int] = {}
 
@@ -97,7 +100,9 @@ class Rows:
 
     async def _write(self, id_: str, row: dict[str, Any]) -> None:
         self.next_seqs[id_] = int(row["next_seq"])
-        row = {name: value for name, value in row.items() if name not in ("timers", "watch", "last_events", "tools")}
+        row = {name: value for name, value in row.items() if name in COLUMNS}
+        if self._settings.fleet.share != "all":
+            row |= {"title": None, "queue": []}  # both quote prompts
         if not same_row(self._table.rows(self._table.me).get(id_), row):
             await self._put(id_, row)
 

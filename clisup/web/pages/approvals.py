@@ -16,7 +16,7 @@ from clisup.client.answers import settled
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError
 from clisup.web.access.guard import SentForm
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 from clisup.web.pages.now import live_answer
 from clisup.web.pages.site import may, page_of, posted, render, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage
@@ -99,7 +99,7 @@ async def approvals_stream(request: Request) -> Response:
 
 
 async def _follow(
-    link: DaemonConnection, shown_keys: set[str], values: JsonObject, messages: trio.MemorySendChannel[LiveMessage]
+    link: PageLink, shown_keys: set[str], values: JsonObject, messages: trio.MemorySendChannel[LiveMessage]
 ) -> None:
     seen = -1
     while True:
@@ -131,7 +131,7 @@ async def _settle(client: AsyncClient, asked: JsonObject, decision: str) -> None
             raise
 
 
-async def _ask(link: DaemonConnection, asked: JsonObject) -> AskedApproval:
+async def _ask(link: PageLink, asked: JsonObject) -> AskedApproval:
     return _view(await _whole(link, asked))
 
 
@@ -140,7 +140,7 @@ def _view(asked: JsonObject) -> AskedApproval:
     return ask._replace(body=Markup(ask.body))  # escaped by the renderer of `clisup export`
 
 
-async def _whole(link: DaemonConnection, asked: JsonObject) -> JsonObject:
+async def _whole(link: PageLink, asked: JsonObject) -> JsonObject:
     """Return the approval with its whole input, if the stored rest is there."""
     if not asked.get("blob"):
         return asked

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from clisup.client.raw import JsonObject
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 from clisup.web.pages.site import page_of, render, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage, LiveStream
 from clisup.web.views.now import groups_of
@@ -44,7 +44,7 @@ def live_answer(request: Request, run: object) -> Response:
     return LiveStream(counted, visitor_of(request))
 
 
-async def _follow(link: DaemonConnection, messages: trio.MemorySendChannel[LiveMessage]) -> None:
+async def _follow(link: PageLink, messages: trio.MemorySendChannel[LiveMessage]) -> None:
     seen, sent = -1, ""
     while True:
         if seen >= 0:
@@ -56,7 +56,7 @@ async def _follow(link: DaemonConnection, messages: trio.MemorySendChannel[LiveM
             sent = html
 
 
-def _values(link: DaemonConnection) -> JsonObject:
+def _values(link: PageLink) -> JsonObject:
     groups = groups_of(link.board, link.said, time.monotonic())
     waiting = sum(card.approvals for group in groups for card in group.cards)
     return {"groups": groups, "waiting": waiting, "connected": link.board.connected}

@@ -15,7 +15,7 @@ from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.errors import ClisupError
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 from clisup.web.pages.now import live_answer
 from clisup.web.pages.site import page_of, render, shown, site_of
 from clisup.web.stream import LiveMessage
@@ -60,9 +60,7 @@ async def session_stream(request: Request) -> Response:
     return live_answer(request, partial(_follow, site_of(request).link, request.path_params["session_id"], last))
 
 
-async def _follow(
-    link: DaemonConnection, session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]
-) -> None:
+async def _follow(link: PageLink, session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]) -> None:
     """Send the pieces of new events, each once. The stream ends if the daemon stays away; the page then connects again."""
     conversation = PieceReader()
     try:
@@ -86,7 +84,7 @@ async def _follow(
         return
 
 
-async def _head(link: DaemonConnection, session_id: str) -> JsonObject:
+async def _head(link: PageLink, session_id: str) -> JsonObject:
     row: JsonObject = await link.call("session/get", session_id=session_id)
     return row
 
@@ -103,9 +101,7 @@ async def _send(
     await messages.send(LiveMessage(html, str(seq)))
 
 
-async def _events(
-    link: DaemonConnection, session_id: str, after: int, end: int, types: list[str] | None
-) -> list[JsonObject]:
+async def _events(link: PageLink, session_id: str, after: int, end: int, types: list[str] | None) -> list[JsonObject]:
     """Return the last stored events after a seq and up to `end`, at most `MOST_EVENTS`, with gaps."""
     found: list[JsonObject] = []
     while after < end:

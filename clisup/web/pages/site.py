@@ -16,7 +16,7 @@ from clisup.client.failures import AWAY
 from clisup.errors import ClisupError
 from clisup.web.access.guard import SentForm, Visitor, read_form
 from clisup.web.access.rules import Role, allows
-from clisup.web.link import DaemonConnection
+from clisup.web.link import PageLink
 from clisup.web.stream import MOST_STREAMS
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ _STATUS = {"session_not_found": 404, "approval_not_found": 404, "approval_alread
 class Site(NamedTuple):
     """Objects that the handlers use."""
 
-    link: DaemonConnection
+    link: PageLink
     book: TokenBook
     streams: trio.CapacityLimiter
 
 
-def new_site(link: DaemonConnection, book: TokenBook) -> Site:
+def new_site(link: PageLink, book: TokenBook) -> Site:
     """Return the objects of one server."""
     return Site(link, book, trio.CapacityLimiter(MOST_STREAMS))
 
