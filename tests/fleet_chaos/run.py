@@ -210,7 +210,8 @@ def main() -> int:
             print(*(f"! {fault}" for fault in ground.faults()), sep="\n")
     finally:
         ground.close(keep=options.keep)
-    figures += asyncio.run(simulated_figures())
+    if not options.keep:
+        figures += asyncio.run(simulated_figures())
     return report(figures, counts, time.monotonic() - began, settings, options.json)
 
 
