@@ -109,13 +109,19 @@ class Box:
         for log in (self.root / "daemon.log", self.root / "agent.log"):
             with suppress(OSError):
                 lines = log.read_text(errors="replace").splitlines()
-                bad = [line for line in lines if "Traceback" in line or "inside the" in line]
+                bad = [line for line in lines if "inside the" in line]
+                bad += [_cause(lines[at + 1 :]) for at, line in enumerate(lines) if "Traceback" in line]
                 found += [f"{self.name} {log.name}: {line[:300]}" for line in bad]
         return found
 
     def close(self) -> None:
         """End everything."""
         self.lose_power()
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """Return the exception of a traceback, which is its first line without an indent."""
+    return next((line for line in lines if line and not line.startswith(" ")), "a traceback without an end")
 
 
 def _killed(process: Process | None) -> None:
