@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from clisup import __version__
+from clisup.client.raw import JsonObject
 from clisup.errors import KINDS, ClisupError, UsageError
-from clisup.model.structs import JsonObject
 
 __all__ = [
     "AUTH_REQUIRED",

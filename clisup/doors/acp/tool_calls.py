@@ -9,9 +9,19 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clisup.model.structs import JsonObject
+from clisup.client.raw import JsonObject
 
-__all__ = ["MAX_PLAN", "PLAN_TOOLS", "TITLE_CHARS", "changes", "kind_of", "locations", "plan_of", "plan_of_lines", "title_of"]
+__all__ = [
+    "MAX_PLAN",
+    "PLAN_TOOLS",
+    "TITLE_CHARS",
+    "changes",
+    "kind_of",
+    "locations",
+    "plan_of",
+    "plan_of_lines",
+    "title_of",
+]
 
 TITLE_CHARS = 200
 MAX_PLAN = 100
