@@ -109,7 +109,7 @@ class EditorConnection:
 
     async def _received(self) -> bytes:
         try:
-            return bytes(await self._receive.receive_some(_CHUNK))  # type: ignore[arg-type]
+            return bytes(await self._receive.receive_some(_CHUNK))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 

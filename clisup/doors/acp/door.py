@@ -15,7 +15,7 @@ from clisup.doors.acp.commands import run_command
 from clisup.doors.acp.connection import EditorConnection
 from clisup.doors.acp.log import DoorLog
 from clisup.doors.acp.prompts import EditorCommand, command_of, prompt_of
-from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, negotiated, param, text_param
+from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, list_param, negotiated, text_param
 from clisup.doors.acp.session import EditorSession
 from clisup.doors.acp.settings import COMMANDS, BackendFacts, mcp_config, session_info
 from clisup.doors.acp.turns import EditorTurn, prompt_result
@@ -34,6 +34,9 @@ _PAGE = 100
 _PAGES = 20  # pages of sessions of other directories that one `session/list` passes over
 _MODELS_S = 5.0
 _FLUSH_S = 2.0
+_ANY: JsonObject = {"mcp": True, "images": True, "fork": True}
+"""Capabilities to tell while the backend is not known. The daemon refuses what a backend cannot take."""
+
 _Handler = Callable[[JsonObject], Awaitable[JsonObject | None]]
 
 
@@ -117,7 +120,7 @@ class AcpDoor:
         finally:
             del self._running[id_]
         if request.method in ("session/new", "session/load", "session/resume", "session/fork"):
-            await self._announce(request)
+            await self._announce()
 
     async def _result(self, request: Request, running: _Running) -> JsonObject | None:
         if running.turn is not None:
@@ -180,7 +183,7 @@ class AcpDoor:
         cwd = self._directory(text_param(params, "cwd"))
         if params.get("additionalDirectories"):
             raise UsageError("this agent takes no additionalDirectories", hint="open one session for each directory")
-        servers = param(params, "mcpServers", list) if params.get("mcpServers") is not None else []
+        servers = list_param(params, "mcpServers")
         self._check_room()
         facts = self._default
         wanted = facts.name if facts else None
@@ -242,8 +245,8 @@ class AcpDoor:
         session.follow(upto)
         return {"sessionId": session_id, **session.state()}
 
-    async def _announce(self, request: Request) -> None:
-        """Send the commands of the session that the request opened, after its answer."""
+    async def _announce(self) -> None:
+        """Send the commands of sessions that were opened, after the answer to the request."""
         for session in [item for item in self._sessions.values() if not item.announced]:
             session.announced = True
             await session.announce()
@@ -362,7 +365,7 @@ class AcpDoor:
         """Send a prompt, and return once all updates of its turn were sent."""
         session = self._session(params)
         try:
-            blocks = prompt_of(param(params, "prompt", list))
+            blocks = prompt_of(list_param(params, "prompt"))
             command = command_of(blocks)
             await turn.wait_for_my_place()
             if command is not None and command.name in {name for name, _, _ in COMMANDS} - {"compact"}:

@@ -119,6 +119,7 @@ async def with_payload(client: AsyncClient, envelope: Envelope) -> Envelope:
     A prompt with a payload has the JSON of its blocks as `text`.
     """
     event, id_ = envelope.event, envelope.session_id
+    whole: AnyEvent
     match event:
         case PromptAccepted(blob=str(blob)):
             data = await _payload(client, id_, blob, MAX_PROMPT)

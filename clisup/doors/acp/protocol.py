@@ -17,8 +17,8 @@ __all__ = [
     "VERSIONS",
     "error_object",
     "initialize_result",
+    "list_param",
     "negotiated",
-    "param",
     "text_param",
 ]
 
@@ -90,15 +90,17 @@ def error_object(error: ClisupError) -> JsonObject:
     return {"code": code, "message": str(error), "data": data}
 
 
-def param(params: JsonObject, name: str, kind: type) -> Any:
-    """Return a parameter of this type. Raises `UsageError(invalid_params)`."""
+def list_param(params: JsonObject, name: str) -> list[Any]:
+    """Return a parameter that is a list. Raises `UsageError(invalid_params)`."""
     value = params.get(name)
-    if not isinstance(value, kind):
-        what = {str: "a text", list: "a list", dict: "an object"}[kind]
-        raise UsageError(f"cannot read the request, because {name} is not {what}", param=name)
+    if not isinstance(value, list):
+        raise UsageError(f"cannot read the request, because {name} is not a list", param=name)
     return value
 
 
 def text_param(params: JsonObject, name: str) -> str:
-    """Return a text parameter. Raises `UsageError(invalid_params)`."""
-    return str(param(params, name, str))
+    """Return a parameter that is a text. Raises `UsageError(invalid_params)`."""
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise UsageError(f"cannot read the request, because {name} is not a text", param=name)
+    return value

@@ -87,7 +87,7 @@ def config_options(
                 "category": "mode",
                 "currentValue": _current_mode(known, mode),
                 "options": [{"value": name, "name": name} for name in known],
-            }  # fmt: skip
+            }
         )
     names = list(dict.fromkeys([*([model] if model else []), *models]))
     if model and names:
@@ -99,7 +99,7 @@ def config_options(
                 "category": "model",
                 "currentValue": model,
                 "options": [{"value": name, "name": name} for name in names],
-            }  # fmt: skip
+            }
         )
     return options
 
