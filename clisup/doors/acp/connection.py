@@ -36,6 +36,7 @@ class EditorConnection:
         self._queue, self._queued = trio.open_memory_channel[bytes](_QUEUED)
         self._waiting: dict[str, trio.MemorySendChannel[ClientAnswer]] = {}
         self._last_id = 0
+        self._unwritten = 0
 
     async def frames(self) -> AsyncIterator[Request]:
         """Yield the editor's requests and notifications until it closes its end. Malformed messages are refused here."""
@@ -58,13 +59,14 @@ class EditorConnection:
         try:
             async for line in self._queued:
                 await self._send_stream.send_all(line)
+                self._unwritten -= 1
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._log.write("the editor has closed its end")
 
     async def flush(self, limit_s: float) -> None:
-        """Wait until all queued messages were taken, at most `limit_s` seconds."""
+        """Wait until all queued messages are written, at most `limit_s` seconds."""
         with trio.move_on_after(limit_s):
-            while self._queue.statistics().current_buffer_used:
+            while self._unwritten:
                 await trio.sleep(0.01)
 
     async def answer(self, id_: str | int, result: JsonObject | None) -> None:
@@ -118,4 +120,5 @@ class EditorConnection:
         await self._send(line.encode("utf-8", "replace") + b"\n")
 
     async def _send(self, line: bytes) -> None:
+        self._unwritten += 1
         await self._queue.send(line)
