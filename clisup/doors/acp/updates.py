@@ -294,12 +294,10 @@ def _rest(block: str, streamed: str) -> tuple[str, str]:
         return "", streamed[len(block) :]
     if block.startswith(streamed):
         return block[len(streamed) :], ""
-    same = streamed.strip()
-    if same and same in block:  # the beginning came before this editor, or blanks differ
-        return block[block.index(same) + len(same) :].rstrip(), ""
-    if block.strip() in streamed:
-        return "", ""
-    return block, ""
+    same, whole = streamed.strip(), block.strip()
+    if same and whole.startswith(same):  # a backend has trimmed the message
+        return whole[len(same) :], ""
+    return ("", "") if same.startswith(whole) else (block, "")
 
 
 def _contents_of(result: ToolResult) -> Iterable[JsonObject]:

@@ -59,7 +59,9 @@ def talk(daemon: Harness, *frames: dict[str, Any] | bytes, args: tuple[str, ...]
 
 def test_the_version_is_negotiated(serve: Serve) -> None:
     daemon = serve()
-    asked = [{"id": id_, "method": "initialize", "params": {"protocolVersion": v}} for id_, v in enumerate((1, 2, 0, "1"))]
+    asked = [
+        {"id": id_, "method": "initialize", "params": {"protocolVersion": v}} for id_, v in enumerate((1, 2, 0, "1"))
+    ]
     versions = talk(daemon, *asked)
     assert [answer.get("result", {}).get("protocolVersion") for answer in versions] == [1, 1, 1, None]
     assert versions[-1]["error"]["code"] == -32602
