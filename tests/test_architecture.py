@@ -62,6 +62,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # client is held in tests/client.
     "clisup.client": SHARED
     | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results", "clisup.fleet"},
+    # Servers of other protocols, each a client of the daemon. They frame JSON-RPC as the daemon does.
+    "clisup.doors": SHARED | {"clisup.client", "clisup.wire.jsonrpc", "clisup.host.log_file"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -76,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.client",
         "clisup.fleet",
         "clisup.bridge",  # `clisup mcp-bridge` is its main
+        "clisup.doors",
         "clisup.daemon.start",
         "clisup.daemon.ops.offline",
         "clisup.daemon.ops.status_offline",
@@ -147,6 +150,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker": {"trio"},
     "clisup.worker.apis.prices": {"genai_prices"},
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
+    "clisup.doors": {"trio"},
+    "clisup.doors.acp.history": {"msgspec"},  # events are its structs
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.llm.sessions.turn_reader": {"msgspec"},  # events are its structs
     "clisup.recordings": {"msgspec"},

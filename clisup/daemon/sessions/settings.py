@@ -101,7 +101,7 @@ class Settings:
                 hint="see backend/list, or clisup backends --json, for what the backend takes",
                 param=name,
             )
-        notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}")
+        notice = Notice(code=f"{name}_set", message=f"the {name} is now {value}", data={"value": value})
         context.recorder.record([Item(notice, memo={"settings": {name: value}})])
         await context.sync()
         if answer is not None and live is not None:  # a process started meanwhile has the old value

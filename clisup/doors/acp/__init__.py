@@ -1,0 +1,1 @@
+"""`clisup acp`: an agent of the Agent Client Protocol for editors, over every backend of the daemon."""

@@ -1,0 +1,25 @@
+"""Log of a door: names of methods, ids and errors, never texts of a prompt or an answer."""
+
+from __future__ import annotations
+
+import time
+
+from clisup.host.log_file import LogFile
+
+__all__ = ["LOG_BYTES", "DoorLog"]
+
+LOG_BYTES = 4 * 1024 * 1024
+"""Bytes of the log file. Then it is renamed to `FILE.1`."""
+
+
+class DoorLog:
+    """Log file of one door, or no log without a path. Raises `WorldError(storage_failed)` if the file cannot be opened."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._file = None if path is None else LogFile(path, LOG_BYTES)
+
+    def write(self, text: str) -> None:
+        """Write a line with the time, UTC. A full disk is ignored."""
+        if self._file is not None:
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self._file.send(f"{at} {text}".replace("\n", " ").encode("utf-8", "replace"))
