@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,10 @@ e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 
 e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs
 	CLISUP_E2E=1 $(BIN)/python -m pytest tests/e2e -m e2e -p no:randomly
+
+doors: $(READY)  ## drive the doors by clients of others: the official ones for Python and TypeScript, and acpx (npm)
+	@sh tests/e2e/install_cli.sh doors-acp tests/doors/acp/npm
+	CLISUP_CI=1 $(BIN)/python -m pytest tests/doors -m "long or e2e"
 
 zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more)
 	$(BIN)/python -m tests.zoo.run

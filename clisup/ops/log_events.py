@@ -132,6 +132,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "engine connected": _event("info", "", "the fleet's agent reaches the engine"),
     "engine away": _event("warning", "error", "the fleet's agent cannot reach the engine, and tries on"),
     "part of the agent waits": _event("warning", "part error", "a part of the fleet's agent failed, and tries on"),
+    "part of the agent failed": _event("error", "part exception", "a fault inside the fleet's agent; the part begins again"),
+    "session not copied": _event("warning", "session error", "a session's chain is damaged or of another clisup"),
     "another box has this name": _event("error", "box", "two boxes beat under one name: leave the fleet on one"),
     "journal is another one than the copied": _event("warning", "session epoch last", "a journal lost its end: its copy begins again"),
     "copy begins again": _event("info", "", "the copy is compared with the journals anew"),

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Install one pinned CLI for the e2e tests:  tests/e2e/install_cli.sh NAME
+# Install one pinned CLI for the e2e tests:  tests/e2e/install_cli.sh NAME [DIRECTORY]
 #
-# What is installed stands in tests/e2e/clis/NAME/package.json and package-lock.json (versions and integrity hashes), where
-# it goes is .e2e/NAME (git-ignored). No script of a package is run. Does nothing where this very lock is installed already.
+# What is installed stands in package.json and package-lock.json (versions and integrity hashes) of DIRECTORY, which is
+# tests/e2e/clis/NAME by default. Where it goes is .e2e/NAME (git-ignored). No script of a package is run. Does nothing where this very lock is installed already.
 set -eu
 
 name=$1
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
-source=$root/tests/e2e/clis/$name
+source=$root/${2:-tests/e2e/clis/$name}
 target=$root/.e2e/$name
 
 fail() {

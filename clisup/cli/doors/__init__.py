@@ -1,0 +1,1 @@
+"""Commands that serve other protocols. Loaded only when a command needs them."""
