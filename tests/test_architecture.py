@@ -107,6 +107,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.cli.views",
         "clisup.cli.status.columns",
         "clisup.cli.top.model",
+        "clisup.cli.fleet.members",
+        "clisup.fleet.book",
     },
     "clisup.__main__": {"clisup.cli"},
     "clisup": set(),

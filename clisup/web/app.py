@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clisup.web.access.guard import Guard
 from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
+from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
 from clisup.web.pages import actions, approvals, login, now, session
 from clisup.web.pages.site import new_site, unknown_browser
@@ -36,32 +37,40 @@ class _Static(StaticFiles):
         return answer
 
 
-def make_app(link: PageLink, book: TokenBook, place: Addresses) -> ASGIApp:
-    """Return the application. `link` must run beside it."""
+def _pages() -> list[BaseRoute]:
+    """Return the pages of one daemon."""
+    return [
+        Route("/", now.now),
+        Route("/live", now.now_stream),
+        Route("/approvals", approvals.approvals, methods=["GET"]),
+        Route("/approvals", approvals.answer_several, methods=["POST"]),
+        Route("/approvals/live", approvals.approvals_stream),
+        Route(_APPROVAL, approvals.approval, methods=["GET"]),
+        Route(_APPROVAL, approvals.answer, methods=["POST"]),
+        Route("/sessions/new", actions.new, methods=["GET"]),
+        Route("/sessions/new", actions.create, methods=["POST"]),
+        Route(_SESSION, session.session),
+        Route(f"{_SESSION}/live", session.session_stream),
+        Route(f"{_SESSION}/blobs/{{blob}}", session.blob),
+        Route(f"{_SESSION}/prompt", actions.prompt, methods=["POST"]),
+        Route(f"{_SESSION}/interrupt", actions.interrupt, methods=["POST"]),
+        Route(f"{_SESSION}/close", actions.close, methods=["POST"]),
+    ]
+
+
+def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks) -> ASGIApp:
+    """Return the application. `link` and `boxes` must run beside it."""
     app = Starlette(
         routes=[
-            Route("/", now.now),
-            Route("/live", now.now_stream),
+            *_pages(),
+            Mount("/boxes/{box}", routes=_pages()),
             Route("/login", login.login),
             Route("/logout", login.logout, methods=["POST"]),
-            Route("/approvals", approvals.approvals, methods=["GET"]),
-            Route("/approvals", approvals.answer_several, methods=["POST"]),
-            Route("/approvals/live", approvals.approvals_stream),
-            Route(_APPROVAL, approvals.approval, methods=["GET"]),
-            Route(_APPROVAL, approvals.answer, methods=["POST"]),
-            Route("/sessions/new", actions.new, methods=["GET"]),
-            Route("/sessions/new", actions.create, methods=["POST"]),
-            Route(_SESSION, session.session),
-            Route(f"{_SESSION}/live", session.session_stream),
-            Route(f"{_SESSION}/blobs/{{blob}}", session.blob),
-            Route(f"{_SESSION}/prompt", actions.prompt, methods=["POST"]),
-            Route(f"{_SESSION}/interrupt", actions.interrupt, methods=["POST"]),
-            Route(f"{_SESSION}/close", actions.close, methods=["POST"]),
             Mount("/static", _Static(packages=[("clisup.web", "static")])),
         ],
         exception_handlers={Exception: _failed},
     )
-    app.state.site = new_site(link, book)
+    app.state.site = new_site(link, book, boxes)
     return Guard(app, book, place, unknown_browser)
 
 

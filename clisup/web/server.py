@@ -19,6 +19,7 @@ from clisup.locations import state_dir_for_client
 from clisup.web.access.rules import Addresses, is_loopback, origin_of, place_of
 from clisup.web.access.tokens import TokenBook
 from clisup.web.app import make_app
+from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
 
 __all__ = ["STALLED_S", "WebSettings", "book_of", "check_settings", "is_served", "listen", "login_link", "serve_pages"]
@@ -131,8 +132,8 @@ async def serve_pages(
     if settings.tls:
         config.certfile, config.keyfile = settings.tls_cert, settings.tls_key
     sockets = Sockets([listener], [], []) if settings.tls else Sockets([], [listener], [])
-    link = PageLink(daemon)
-    app = ASGIWrapper(make_app(link, book, settings.place(listener.getsockname()[1])))  # type: ignore[arg-type]
+    link, boxes = PageLink(daemon), BoxLinks()
+    app = ASGIWrapper(make_app(link, book, settings.place(listener.getsockname()[1]), boxes))  # type: ignore[arg-type]
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
 
         async def stopped() -> None:
@@ -140,6 +141,7 @@ async def serve_pages(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
+            nursery.start_soon(boxes.run)
             ready()  # the socket listens already
             await worker_serve(app, config, sockets=sockets, shutdown_trigger=stopped)
             nursery.cancel_scope.cancel()

@@ -55,6 +55,7 @@ def box_rows(table: Table) -> list[dict[str, Any]]:
             "beat_s": None if silence is None else round(silence, 1),
             "sessions": sum(row.get("state") != "closed" for row in sessions),
             "copied": len(sessions),
+            "approvals": sum(int(row.get("approvals") or 0) for row in sessions),
         }
         if heard is not None:
             beat = heard.beat

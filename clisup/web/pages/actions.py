@@ -10,7 +10,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.errors import UsageError
 from clisup.web.access.guard import SentForm
-from clisup.web.pages.site import page_of, posted, shown, site_of, visitor_of
+from clisup.web.pages.site import page_of, posted, root_of, shown, site_of, visitor_of
 
 __all__ = ["close", "create", "interrupt", "new", "prompt"]
 
@@ -39,7 +39,7 @@ async def create(request: Request, form: SentForm) -> Response:
             "worktree": True if form.get("worktree") else None,
         }))  # fmt: skip
         await client.prompt(session_id, text, key=form.get("key") or None, wait=False)
-    return RedirectResponse(f"/sessions/{session_id}", 303)
+    return RedirectResponse(f"{root_of(request)}/sessions/{session_id}", 303)
 
 
 @posted("drive")
@@ -75,7 +75,7 @@ def _id(request: Request) -> str:
 
 
 def _back(request: Request) -> Response:
-    return RedirectResponse(f"/sessions/{_id(request)}", 303)
+    return RedirectResponse(f"{root_of(request)}/sessions/{_id(request)}", 303)
 
 
 def _text(form: SentForm) -> str:

@@ -18,7 +18,7 @@ from clisup.errors import ClisupError, UsageError
 from clisup.web.access.guard import SentForm
 from clisup.web.link import PageLink
 from clisup.web.pages.now import live_answer
-from clisup.web.pages.site import may, page_of, posted, render, shown, site_of, visitor_of
+from clisup.web.pages.site import may, page_of, posted, render, root_of, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage
 from clisup.web.views.asking import AskedApproval, answer_to, ask_key, ask_of
 
@@ -68,7 +68,7 @@ async def answer(request: Request, form: SentForm) -> Response:
         return page_of(request, "approvals.html", 400, title="Approval", **values)
     async with link.acting(visitor_of(request).token) as client:
         await client.call("approval/respond", session_id=session_id, approval_id=approval_id, **params)
-    return RedirectResponse("/approvals", 303)
+    return RedirectResponse(f"{root_of(request)}/approvals", 303)
 
 
 @posted("approve")
@@ -84,7 +84,7 @@ async def answer_several(request: Request, form: SentForm) -> Response:
         for one in wanted:
             if decision == "deny" or ask_of(one).kind == "tool":
                 await _settle(client, one, decision)
-    return RedirectResponse("/approvals", 303)
+    return RedirectResponse(f"{root_of(request)}/approvals", 303)
 
 
 async def approvals_stream(request: Request) -> Response:
@@ -94,6 +94,7 @@ async def approvals_stream(request: Request) -> Response:
         "can": {"approve": may(request, "approve")},
         "form_token": visitor_of(request).form_token,
         "single": False,
+        "root": root_of(request),
     }
     return live_answer(request, partial(_follow, site_of(request).link, set(known), values))
 

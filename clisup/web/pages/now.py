@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from clisup.client.raw import JsonObject
 from clisup.web.link import PageLink
-from clisup.web.pages.site import page_of, render, shown, site_of, visitor_of
+from clisup.web.pages.site import page_of, render, root_of, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage, LiveStream
 from clisup.web.views.now import groups_of
 
@@ -23,12 +23,13 @@ async def now(request: Request) -> Response:
     """Show the cards of all sessions."""
     link = site_of(request).link
     await link.refresh()
-    return page_of(request, "now.html", title="Now", **_values(link))
+    others = [] if root_of(request) else await site_of(request).boxes.views()
+    return page_of(request, "now.html", title="Now", boxes=others, **_values(link))
 
 
 async def now_stream(request: Request) -> Response:
     """Send the cards again after each change."""
-    return live_answer(request, partial(_follow, site_of(request).link))
+    return live_answer(request, partial(_follow, site_of(request).link, root_of(request)))
 
 
 def live_answer(request: Request, run: object) -> Response:
@@ -44,13 +45,13 @@ def live_answer(request: Request, run: object) -> Response:
     return LiveStream(counted, visitor_of(request))
 
 
-async def _follow(link: PageLink, messages: trio.MemorySendChannel[LiveMessage]) -> None:
+async def _follow(link: PageLink, root: str, messages: trio.MemorySendChannel[LiveMessage]) -> None:
     seen, sent = -1, ""
     while True:
         if seen >= 0:
             await link.next_version(seen)
         seen = link.version
-        html = render("now_cards.html", **_values(link))
+        html = render("now_cards.html", root=root, **_values(link))
         if html != sent:
             await messages.send(LiveMessage(html))
             sent = html

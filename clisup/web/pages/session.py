@@ -17,7 +17,7 @@ from clisup.client.reconnect import new_key
 from clisup.errors import ClisupError
 from clisup.web.link import PageLink
 from clisup.web.pages.now import live_answer
-from clisup.web.pages.site import page_of, render, shown, site_of
+from clisup.web.pages.site import page_of, render, root_of, shown, site_of
 from clisup.web.stream import LiveMessage
 from clisup.web.views.conversation import EVENTS, WARM_SEQS, WINDOW_SEQS, Piece, PieceReader, last_pieces
 from clisup.web.views.head import head_of
@@ -57,18 +57,23 @@ async def session(request: Request) -> Response:
 async def session_stream(request: Request) -> Response:
     """Send what comes after the page. `Last-Event-ID` is the seq up to which the page is complete."""
     last = _number(request.headers.get("last-event-id")) or _number(request.query_params.get("after"))
-    return live_answer(request, partial(_follow, site_of(request).link, request.path_params["session_id"], last))
+    return live_answer(
+        request, partial(_follow, (site_of(request).link, root_of(request)), request.path_params["session_id"], last)
+    )
 
 
-async def _follow(link: PageLink, session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]) -> None:
+async def _follow(
+    of: tuple[PageLink, str], session_id: str, after: int, messages: trio.MemorySendChannel[LiveMessage]
+) -> None:
     """Send the pieces of new events, each once. The stream ends if the daemon stays away; the page then connects again."""
-    conversation = PieceReader()
+    (link, root), conversation = of, PieceReader()
+    send = partial(_send, messages, root)
     try:
         for event in await _events(link, session_id, max(0, after - WARM_SEQS), after, None):
             conversation.take(event)
         client = await link.client()
         async with client.subscribe(session_id, after, types=[*EVENTS, "content_delta"], deltas=True) as follower:
-            await _send(messages, [], conversation, await _head(link, session_id), after)
+            await send([], conversation, await _head(link, session_id), after)
             async for event in follower:
                 batch = [event]
                 pieces = conversation.take(event)
@@ -77,7 +82,7 @@ async def _follow(link: PageLink, session_id: str, after: int, messages: trio.Me
                     pieces += conversation.take(batch[-1])
                 only_text = all(event["type"] == "content_delta" for event in batch)
                 head = None if only_text else await _head(link, session_id)
-                await _send(messages, pieces, conversation, head, int(batch[-1].get("seq") or batch[-1]["to_seq"]))
+                await send(pieces, conversation, head, int(batch[-1].get("seq") or batch[-1]["to_seq"]))
                 if only_text:
                     await trio.sleep(WRITING_S)
     except (ClisupError, StopAsyncIteration):
@@ -91,13 +96,14 @@ async def _head(link: PageLink, session_id: str) -> JsonObject:
 
 async def _send(
     messages: trio.MemorySendChannel[LiveMessage],
+    root: str,
     pieces: list[Piece],
     conversation: PieceReader,
     row: JsonObject | None,
     seq: int,
 ) -> None:
     head = None if row is None else head_of(row)
-    html = render("session_live.html", pieces=_marked(pieces), writing=conversation.writing, head=head)
+    html = render("session_live.html", root=root, pieces=_marked(pieces), writing=conversation.writing, head=head)
     await messages.send(LiveMessage(html, str(seq)))
 
 

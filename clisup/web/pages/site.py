@@ -16,13 +16,26 @@ from clisup.client.failures import AWAY
 from clisup.errors import ClisupError
 from clisup.web.access.guard import SentForm, Visitor, read_form
 from clisup.web.access.rules import Role, allows
+from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
 from clisup.web.stream import MOST_STREAMS
 
 if TYPE_CHECKING:
     from clisup.web.access.tokens import TokenBook
 
-__all__ = ["Handler", "Site", "may", "page_of", "posted", "render", "shown", "site_of", "unknown_browser", "visitor_of"]
+__all__ = [
+    "Handler",
+    "Site",
+    "may",
+    "page_of",
+    "posted",
+    "render",
+    "root_of",
+    "shown",
+    "site_of",
+    "unknown_browser",
+    "visitor_of",
+]
 
 Handler = Callable[[Request], Awaitable[Response]]
 _templates = Environment(
@@ -39,18 +52,20 @@ class Site(NamedTuple):
     link: PageLink
     book: TokenBook
     streams: trio.CapacityLimiter
+    boxes: BoxLinks
 
 
-def new_site(link: PageLink, book: TokenBook) -> Site:
+def new_site(link: PageLink, book: TokenBook, boxes: BoxLinks) -> Site:
     """Return the objects of one server."""
-    return Site(link, book, trio.CapacityLimiter(MOST_STREAMS))
+    return Site(link, book, trio.CapacityLimiter(MOST_STREAMS), boxes)
 
 
 def site_of(request: Request) -> Site:
-    """Return the site of a request."""
+    """Return the site of a request. Below a box, `link` is that of the box. Raises `UsageError(box_unknown)`."""
     site = request.app.state.site
     assert isinstance(site, Site)
-    return site
+    box = request.path_params.get("box")
+    return site if box is None else site._replace(link=site.boxes.link(box))
 
 
 def visitor_of(request: Request) -> Visitor:
@@ -65,16 +80,31 @@ def may(request: Request, needed: Role) -> bool:
     return allows(visitor_of(request).token.role, needed)
 
 
-def render(name: str, **values: object) -> str:
-    """Return a template filled in. Values are escaped."""
-    return _templates.get_template(name).render(**values)
+def root_of(request: Request) -> str:
+    """Return what stands before the paths of this daemon's pages: "" for this machine, else that of a box."""
+    return str(request.scope.get("root_path") or "")
+
+
+def render(name: str, *, root: str = "", **values: object) -> str:
+    """Return a template filled in. Values are escaped. `root` stands before all paths of pages."""
+    return _templates.get_template(name).render(root=root, **values)
 
 
 def page_of(request: Request, name: str, status: int = 200, **values: object) -> Response:
     """Return a page for the visitor."""
     visitor = visitor_of(request)
     can = {role: allows(visitor.token.role, role) for role in ("observe", "approve", "drive")}
-    html = render(name, path=request.url.path, can=can, form_token=visitor.form_token, token=visitor.token, **values)
+    box = request.path_params.get("box", "")
+    html = render(
+        name,
+        root=root_of(request),
+        box=box,
+        path=request.url.path,
+        can=can,
+        form_token=visitor.form_token,
+        token=visitor.token,
+        **values,
+    )
     return HTMLResponse(html, status)
 
 
