@@ -12,7 +12,7 @@ from clisup.client.answers import Answer
 from clisup.client.events import ApprovalRequested
 from clisup.client.raw import JsonObject
 
-__all__ = ["Dialog", "answer_of_choices", "answer_of_form", "answer_of_permission", "dialog_of", "goes_on"]
+__all__ = ["EditorDialog", "answer_of_choices", "answer_of_form", "answer_of_permission", "dialog_of", "goes_on"]
 
 _QUESTION_TOOLS = ("AskUserQuestion", "request_user_input", "ask_user_question")
 _PLAN_TOOLS = ("ExitPlanMode", "exit_plan_mode")
@@ -30,7 +30,7 @@ _APPROVE = {**_ALLOW, "name": "Approve the plan"}
 _PLAN_ON = {**_DENY, "name": "Keep planning"}
 
 
-class Dialog(NamedTuple):
+class EditorDialog(NamedTuple):
     """Dialog for one approval.
 
     `form` is the params of `elicitation/create`, if the editor can show it. `permissions` are the params of
@@ -42,7 +42,7 @@ class Dialog(NamedTuple):
     form: JsonObject | None = None
 
 
-def dialog_of(approval: ApprovalRequested, call: JsonObject) -> Dialog:
+def dialog_of(approval: ApprovalRequested, call: JsonObject) -> EditorDialog:
     """Return the dialog of an approval. `call` is its tool call, as the editor knows it."""
     name, given = approval.tool_name, approval.input
     if name in _QUESTION_TOOLS and (questions := _questions(given.get("questions"))):
@@ -50,14 +50,14 @@ def dialog_of(approval: ApprovalRequested, call: JsonObject) -> Dialog:
     if name in _PLAN_TOOLS:
         plan = given.get("plan")
         text = plan if isinstance(plan, str) and plan.strip() else "(The CLI sent no plan: see its last message.)"
-        return Dialog("plan", (_permission({**call, "content": [_text(text)]}, [_APPROVE, _PLAN_ON]),))
+        return EditorDialog("plan", (_permission({**call, "content": [_text(text)]}, [_APPROVE, _PLAN_ON]),))
     if (name == _ELICITATION or name.endswith(f"__{_ELICITATION}")) and isinstance(given.get("message"), str):
         return _elicitation_dialog(given, call)
     about = {**call, "content": [*call.get("content", []), _text(approval.reason)]} if approval.reason else call
-    return Dialog("tool", (_permission(about, [_ALLOW, _ALWAYS, _DENY]),))
+    return EditorDialog("tool", (_permission(about, [_ALLOW, _ALWAYS, _DENY]),))
 
 
-def answer_of_permission(dialog: Dialog, result: Any) -> Answer | None:
+def answer_of_permission(dialog: EditorDialog, result: Any) -> Answer | None:
     """Return the answer that a permission request of a tool, a plan or an elicitation brought."""
     match _chosen(result):
         case "allow":
@@ -90,7 +90,7 @@ def goes_on(result: Any) -> bool:
     return _chosen(result) not in (None, "deny")
 
 
-def answer_of_form(dialog: Dialog, approval: ApprovalRequested, result: Any) -> Answer | None:
+def answer_of_form(dialog: EditorDialog, approval: ApprovalRequested, result: Any) -> Answer | None:
     """Return the answer that a form brought."""
     action = result.get("action") if isinstance(result, dict) else None
     if action == "decline":
@@ -135,7 +135,7 @@ def _permission(call: JsonObject, options: list[JsonObject]) -> JsonObject:
 # -- questions ----------------------------------------------------------------------------------------------------------
 
 
-def _question_dialog(questions: list[JsonObject], call: JsonObject) -> Dialog:
+def _question_dialog(questions: list[JsonObject], call: JsonObject) -> EditorDialog:
     fields = {f"question_{number}": _field(question) for number, question in enumerate(questions, 1)}
     words = questions[0]["question"] if len(questions) == 1 else f"{len(questions)} questions"
     form = {
@@ -147,7 +147,7 @@ def _question_dialog(questions: list[JsonObject], call: JsonObject) -> Dialog:
     asked = (
         tuple(_question_permission(question, call) for question in questions) if all(map(_labels, questions)) else ()
     )
-    return Dialog("questions", asked, form)
+    return EditorDialog("questions", asked, form)
 
 
 def _question_permission(question: JsonObject, call: JsonObject) -> JsonObject:
@@ -208,7 +208,7 @@ def _is_question(item: Any) -> bool:
 # -- elicitations ---------------------------------------------------------------------------------------------------------
 
 
-def _elicitation_dialog(given: JsonObject, call: JsonObject) -> Dialog:
+def _elicitation_dialog(given: JsonObject, call: JsonObject) -> EditorDialog:
     """Return the dialog of an elicitation. Without forms, only one that asks for a yes or no can be accepted."""
     schema, url = given.get("requested_schema"), given.get("url")
     asker = f"{given['server']}: " if isinstance(given.get("server"), str) else ""
@@ -216,11 +216,11 @@ def _elicitation_dialog(given: JsonObject, call: JsonObject) -> Dialog:
     about = {**call, "title": given["message"], "content": [_text(text)]}
     fields = schema.get("properties") if isinstance(schema, dict) else None
     if given.get("mode") == "url" or not fields:
-        return Dialog("elicitation", (_permission(about, [_ACCEPT, _DENY]),))
+        return EditorDialog("elicitation", (_permission(about, [_ACCEPT, _DENY]),))
     form = {"mode": "form", "message": text, "toolCallId": call["toolCallId"], "requestedSchema": schema}
     hint = _text("This editor shows no forms: answer with `clisup approvals answer`.")
     declining = _permission({**about, "content": [*about["content"], hint]}, [{**_DENY, "name": "Decline"}])
-    return Dialog("elicitation", (declining,), form)
+    return EditorDialog("elicitation", (declining,), form)
 
 
 def _text(text: str) -> JsonObject:

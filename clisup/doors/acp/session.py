@@ -23,14 +23,14 @@ from clisup.doors.acp.connection import EditorConnection, EditorRefused
 from clisup.doors.acp.history import replay, replay_settings, with_payload
 from clisup.doors.acp.log import DoorLog
 from clisup.doors.acp.questions import (
-    Dialog,
+    EditorDialog,
     answer_of_choices,
     answer_of_form,
     answer_of_permission,
     dialog_of,
     goes_on,
 )
-from clisup.doors.acp.settings import BackendFacts, config_options, modes
+from clisup.doors.acp.settings import SessionBackend, config_options, modes
 from clisup.doors.acp.turns import EditorTurn
 from clisup.doors.acp.updates import UpdateMaker, call_id, chunk, tool_call
 from clisup.errors import ClisupError
@@ -54,7 +54,7 @@ class EditorSession:
         log: DoorLog,
         session_id: str,
         cwd: str,
-        backend: BackendFacts,
+        backend: SessionBackend,
         *,
         shows_forms: bool,
     ) -> None:
@@ -247,7 +247,7 @@ class EditorSession:
                 if not settled(error):
                     self._log.write(f"approval {approval.approval_id} stays open: {error.kind}")
 
-    async def _ask(self, approval: ApprovalRequested, dialog: Dialog) -> Answer | None:
+    async def _ask(self, approval: ApprovalRequested, dialog: EditorDialog) -> Answer | None:
         if dialog.form is not None and self._shows_forms:
             result = await self._editor.ask("elicitation/create", {"sessionId": self.id, **dialog.form})
             return answer_of_form(dialog, approval, result)

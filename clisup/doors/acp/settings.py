@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clisup.client.raw import JsonObject
 
-__all__ = ["COMMANDS", "BackendFacts", "config_options", "mcp_config", "modes", "session_info"]
+__all__ = ["COMMANDS", "SessionBackend", "config_options", "mcp_config", "modes", "session_info"]
 
 _MODE_WORDS = {
     "default": "Ask before tools run",
@@ -31,7 +31,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 """Commands that the door carries out itself: name, description, hint of the input."""
 
 
-class BackendFacts(NamedTuple):
+class SessionBackend(NamedTuple):
     """Backend of a session: its name, and its capabilities of `backend/list`."""
 
     name: str
@@ -59,7 +59,7 @@ class BackendFacts(NamedTuple):
         ]
 
 
-def modes(backend: BackendFacts, current: str | None) -> JsonObject | None:
+def modes(backend: SessionBackend, current: str | None) -> JsonObject | None:
     """Return the session's modes, or None where only the running CLI knows them."""
     known = backend.permission_modes
     if not known:
@@ -74,7 +74,7 @@ def modes(backend: BackendFacts, current: str | None) -> JsonObject | None:
 
 
 def config_options(
-    backend: BackendFacts, mode: str | None, model: str | None, models: Iterable[str] = ()
+    backend: SessionBackend, mode: str | None, model: str | None, models: Iterable[str] = ()
 ) -> list[JsonObject]:
     """Return the options `mode` and `model`. `models` are the known ones besides the current."""
     options: list[JsonObject] = []

@@ -1,0 +1,1 @@
+"""Commands that serve a protocol of other programs."""
