@@ -236,6 +236,7 @@ class AcpDoor:
                 upto if after is None else after,
                 show="all" if show == "all" else "later",
                 idle=info.turn_id is None,
+                first=info.first_seq,
                 upto=upto,
             )
         except BaseException:

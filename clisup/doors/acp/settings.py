@@ -25,7 +25,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("fork", "Open a new session with this conversation", ""),
     ("budget", "Show the budget, or limit the session's cost", "US dollars"),
     ("status", "Show the session's state, tokens and cost", ""),
-    ("handover", "Say how another backend goes on with this conversation", "backend"),
+    ("handover", "Let another backend go on with this conversation", "backend, and a prompt"),
     ("model", "Use another model from now on", "model"),
 )
 """Commands that the door carries out itself: name, description, hint of the input."""
