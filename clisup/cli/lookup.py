@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from clisup.cli.views.terminal import clip
-from clisup.client.raw import JsonObject, RawClient
+from clisup.client.raw import PAGE, JsonObject, RawClient, stored
 from clisup.errors import ClisupError, UsageError
 
 __all__ = [
@@ -34,7 +34,7 @@ CANDIDATES = 3
 _LIKE = 0.7  # of 1; random ids are less alike
 _UUID = re.compile(r"[0-9a-f-]{36}")
 _SESSIONS_PAGE = 1000
-_PAGE, _LEAST_PAGE = 500, 10
+_LEAST_PAGE = 10
 
 
 def all_sessions(
@@ -122,36 +122,16 @@ def _nearest(wanted: str, rows: Iterable[JsonObject]) -> list[str]:
 # -- stored events ------------------------------------------------------------------------------------------------------
 
 
-def stored(
-    client: RawClient, session_id: str, *, after: int = 0, page_size: int = _PAGE, **options: object
-) -> Iterator[JsonObject]:
-    """Yield the stored events of a session after a seq. Dicts of type `gap` report missing events.
-
-    `options` are the `types` and `raw` of `session/events`.
-    """
-    while True:
-        page = client.call("session/events", session_id=session_id, after_seq=after, limit=page_size, **options)
-        yield from _with_gaps(session_id, page)
-        if page["eof"] or page["next_seq"] - 1 <= after:
-            return
-        after = page["next_seq"] - 1
-
-
 def stored_of_all(client: RawClient, *, raw: bool) -> Iterator[JsonObject]:
     """Yield the stored events of every session, closed ones too, by time."""
     ids = all_ids(client)
-    page_size = min(_PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
+    page_size = min(PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
     return by_time(stored(client, session_id, page_size=page_size, raw=raw) for session_id in ids)
 
 
 def by_time(histories: Iterable[Iterable[JsonObject]]) -> Iterator[JsonObject]:
     """Merge the events of several sessions by time. Events of one session keep their order."""
     return (event for _, event in heapq.merge(*map(_dated, histories), key=lambda dated: dated[0]))
-
-
-def _with_gaps(session_id: str, page: JsonObject) -> list[JsonObject]:
-    gaps = [{"type": "gap", "session_id": session_id, **gap} for gap in page.get("gaps") or ()]
-    return sorted([*gaps, *page["events"]], key=lambda event: int(event.get("seq") or event["from_seq"]))
 
 
 def _dated(events: Iterable[JsonObject]) -> Iterator[tuple[str, JsonObject]]:

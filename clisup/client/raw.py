@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOX_ANSWER_S",
+    "PAGE",
     "Frame",
     "JsonObject",
     "LineBuffer",
@@ -45,6 +46,7 @@ __all__ = [
     "event_of",
     "result_of",
     "says_goodbye",
+    "stored",
 ]
 
 CONNECT_TIMEOUT_S, SEND_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 30.0, 60.0
@@ -456,3 +458,29 @@ class RawClient:
             self._last_id += 1
             self.send(encode_request(self._last_id, "ping", {}))
             return self._frame_until(monotonic() + ANSWER_TIMEOUT_S, "ping")
+
+
+# -- stored events ------------------------------------------------------------------------------------------------------
+
+PAGE = 500
+"""Stored events that one request fetches."""
+
+
+def stored(
+    client: RawClient, session_id: str, *, after: int = 0, page_size: int = PAGE, **options: object
+) -> Iterator[JsonObject]:
+    """Yield the stored events of a session after a seq. Dicts of type `gap` report missing events.
+
+    `options` are the `types` and `raw` of `session/events`.
+    """
+    while True:
+        page = client.call("session/events", session_id=session_id, after_seq=after, limit=page_size, **options)
+        yield from _with_gaps(session_id, page)
+        if page["eof"] or page["next_seq"] - 1 <= after:
+            return
+        after = page["next_seq"] - 1
+
+
+def _with_gaps(session_id: str, page: JsonObject) -> list[JsonObject]:
+    gaps = [{"type": "gap", "session_id": session_id, **gap} for gap in page.get("gaps") or ()]
+    return sorted([*gaps, *page["events"]], key=lambda event: int(event.get("seq") or event["from_seq"]))

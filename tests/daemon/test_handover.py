@@ -14,8 +14,8 @@ from harness import Harness
 from session_probe import SessionProbe
 from test_worktrees import Project, opened, project, tree_of
 
-from clisup.cli.commands import handover as handover_module
-from clisup.cli.commands.handover import HandedConversation, HandedTurn
+from clisup.client import handover as handover_module
+from clisup.client.handover import HandedConversation, HandedTurn
 from tests.fakecli import COMMAND
 
 __all__ = ["project"]

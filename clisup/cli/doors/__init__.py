@@ -1,1 +1,1 @@
-"""Commands that serve other protocols. Loaded only when a command needs them."""
+"""Commands that serve a protocol of other programs."""

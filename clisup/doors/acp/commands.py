@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import trio
+
 from clisup.client.aio_session import AsyncSession
+from clisup.client.handover import HandoverDone, hand_over
+from clisup.client.sync import Client
 from clisup.doors.acp.prompts import EditorCommand
 from clisup.errors import ClisupError, UsageError
 
@@ -51,10 +55,17 @@ async def _status(session: AsyncSession, _words: str) -> str:
 
 
 async def _handover(session: AsyncSession, words: str) -> str:
-    return (
-        "Another backend goes on with this conversation in a session of its own. Run in a terminal:\n\n"
-        f"    clisup handover {session.id[:8]} -b {words or 'BACKEND'}\n\nThen open the new session from the list."
-    )
+    backend, _, prompt = words.partition(" ")
+    if not backend:
+        raise UsageError("name the backend that goes on", hint="such as `/handover codex Go on with the tests.`")
+    done = await trio.to_thread.run_sync(_hand_over, session.id, backend, prompt.strip() or None)
+    notes = "".join(f"\n- Not handed over: {note}" for note in done.missing)
+    return f"Session {done.session_id} of {backend} has this conversation. Open it from the list of sessions.{notes}"
+
+
+def _hand_over(session_id: str, backend: str, prompt: str | None) -> HandoverDone:
+    with Client.connect(name="clisup-acp") as client:
+        return hand_over(client, session_id, backend, prompt)
 
 
 async def _model(session: AsyncSession, words: str) -> str:

@@ -17,7 +17,7 @@ from clisup.doors.acp.log import DoorLog
 from clisup.doors.acp.prompts import EditorCommand, command_of, prompt_of
 from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, list_param, negotiated, text_param
 from clisup.doors.acp.session import EditorSession
-from clisup.doors.acp.settings import COMMANDS, EditorBackend, mcp_config, session_info
+from clisup.doors.acp.settings import COMMANDS, SessionBackend, mcp_config, session_info
 from clisup.doors.acp.turns import EditorTurn, prompt_result
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.wire.jsonrpc import Request
@@ -47,7 +47,7 @@ class DoorOptions(NamedTuple):
     root: str | None = None
 
 
-class _RunningPrompt:
+class _EditorRequest:
     """Request of the editor that runs. `turn` is set for a prompt."""
 
     def __init__(self, turn: EditorTurn | None = None) -> None:
@@ -60,10 +60,10 @@ class AcpDoor:
     def __init__(self, client: AsyncClient, editor: EditorConnection, options: DoorOptions, log: DoorLog) -> None:
         self._client, self._editor, self._options, self._log = client, editor, options, log
         self._nursery: trio.Nursery
-        self._running: dict[str | int, _RunningPrompt] = {}
+        self._running: dict[str | int, _EditorRequest] = {}
         self._sessions: dict[str, EditorSession] = {}
-        self._backends: dict[str, EditorBackend] = {}
-        self._default: EditorBackend | None = None
+        self._backends: dict[str, SessionBackend] = {}
+        self._default: SessionBackend | None = None
         self._models: dict[str, tuple[str, ...]] = {}
         self._client_info: JsonObject | None = None
         self._shows_forms = False
@@ -105,7 +105,7 @@ class AcpDoor:
         except ClisupError as error:
             await self._editor.refuse(id_, error_object(error))
             return
-        self._running[id_] = _RunningPrompt(turn)
+        self._running[id_] = _EditorRequest(turn)
         self._nursery.start_soon(self._run, request, id_)
 
     async def _run(self, request: Request, id_: str | int) -> None:
@@ -122,7 +122,7 @@ class AcpDoor:
         if request.method in ("session/new", "session/load", "session/resume", "session/fork"):
             await self._announce()
 
-    async def _result(self, request: Request, running: _RunningPrompt) -> JsonObject | None:
+    async def _result(self, request: Request, running: _EditorRequest) -> JsonObject | None:
         if running.turn is not None:
             return await self._prompt(request.params, running.turn)
         if request.method == "authenticate":
@@ -153,7 +153,7 @@ class AcpDoor:
     async def _initialize(self, params: JsonObject) -> JsonObject:
         version = negotiated(params.get("protocolVersion"))
         for about in await self._client._call_surely("backend/list"):
-            facts = EditorBackend(about["name"], about["capabilities"])
+            facts = SessionBackend(about["name"], about["capabilities"])
             self._backends[facts.name] = facts
             if about["default"] and self._options.backend is None:
                 self._default = facts
@@ -168,7 +168,7 @@ class AcpDoor:
             version, self._default.capabilities if self._default else {"mcp": True, "images": True, "fork": True}
         )
 
-    def _backend(self, name: str) -> EditorBackend:
+    def _backend(self, name: str) -> SessionBackend:
         if name not in self._backends:
             raise WorldError(
                 f"there is no backend {name[:64]!r}",
@@ -223,7 +223,7 @@ class AcpDoor:
         if (old := self._sessions.pop(session_id, None)) is not None:
             old.leave()
         self._check_room()
-        backend = self._backends.get(info.backend) or EditorBackend(info.backend, {})
+        backend = self._backends.get(info.backend) or SessionBackend(info.backend, {})
         session = EditorSession(
             self._client, self._editor, self._log, session_id, info.cwd, backend, shows_forms=self._shows_forms
         )
@@ -236,6 +236,7 @@ class AcpDoor:
                 upto if after is None else after,
                 show="all" if show == "all" else "later",
                 idle=info.turn_id is None,
+                first=info.first_seq,
                 upto=upto,
             )
         except BaseException:
@@ -251,7 +252,7 @@ class AcpDoor:
             session.announced = True
             await session.announce()
 
-    async def _models_of(self, backend: EditorBackend) -> tuple[str, ...]:
+    async def _models_of(self, backend: SessionBackend) -> tuple[str, ...]:
         """Return the models of a backend that can list them, asked once."""
         if backend.name not in self._models and backend.can("caller_tools"):
             self._models[backend.name] = ()

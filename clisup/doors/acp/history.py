@@ -17,6 +17,7 @@ from clisup.client.events import (
     AssistantMessage,
     Block,
     Envelope,
+    Gap,
     PromptAccepted,
     SessionForked,
     ToolResult,
@@ -51,11 +52,17 @@ Send = Callable[[Envelope, list[JsonObject]], Awaitable[None]]
 
 
 async def replay(
-    client: AsyncClient, session: AsyncSession, maker: UpdateMaker, upto: int, send: Send, *, forks: bool = True
+    client: AsyncClient, session: AsyncSession, maker: UpdateMaker, upto: int, send: Send, *, first: int, forks: bool
 ) -> None:
-    """Feed `maker` the events up to the seq `upto`, and give the updates to `send`."""
+    """Feed `maker` the events up to the seq `upto`, and give the updates to `send`.
+
+    `first` is the seq of the first event that is kept. With `forks`, the events before a fork of the session come first.
+    """
     if forks:
         await _replay_sources(client, session, UpdateMaker(maker.cwd), send)
+    if first > 1:
+        gap = Envelope(session.id, first - 1, "", None, "daemon", Gap(1, first - 1, "retention"))
+        await send(gap, maker.take(gap))
     await _feed(client, session, maker, upto, send, types=TYPES, after=0)
     await _feed(client, session, maker, upto, send, types=["content_delta"], after=maker.last_message)
 

@@ -31,7 +31,7 @@ _PLAN_ON = {**_DENY, "name": "Keep planning"}
 
 
 class EditorDialog(NamedTuple):
-    """EditorDialog for one approval.
+    """Dialog for one approval.
 
     `form` is the params of `elicitation/create`, if the editor can show it. `permissions` are the params of
     `session/request_permission`, one after the other: more than one for several questions, none if only a form can be answered.

@@ -30,7 +30,7 @@ from clisup.doors.acp.questions import (
     dialog_of,
     goes_on,
 )
-from clisup.doors.acp.settings import EditorBackend, config_options, modes
+from clisup.doors.acp.settings import SessionBackend, config_options, modes
 from clisup.doors.acp.turns import EditorTurn
 from clisup.doors.acp.updates import UpdateMaker, call_id, chunk, tool_call
 from clisup.errors import ClisupError
@@ -54,7 +54,7 @@ class EditorSession:
         log: DoorLog,
         session_id: str,
         cwd: str,
-        backend: EditorBackend,
+        backend: SessionBackend,
         *,
         shows_forms: bool,
     ) -> None:
@@ -81,7 +81,7 @@ class EditorSession:
             task_status.started()
             await trio.sleep_forever()
 
-    async def begin(self, after: int, *, show: Literal["all", "later"], idle: bool, upto: int) -> None:
+    async def begin(self, after: int, *, show: Literal["all", "later"], idle: bool, first: int, upto: int) -> None:
         """Read what is stored up to the seq `upto`. Show all of it, or what comes after the seq `after` (`later`)."""
         if show == "later" and idle and after >= upto:
             await replay_settings(self._client, self.session, self.maker, upto)
@@ -91,7 +91,7 @@ class EditorSession:
             if show == "all" or envelope.seq > after:
                 await self._show(envelope, updates)
 
-        await replay(self._client, self.session, self.maker, upto, send, forks=show == "all")
+        await replay(self._client, self.session, self.maker, upto, send, first=first, forks=show == "all")
 
     def follow(self, upto: int) -> None:
         """Show the events after the seq `upto` from now on, and ask about the open approvals."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clisup.client.raw import JsonObject
 
-__all__ = ["COMMANDS", "EditorBackend", "config_options", "mcp_config", "modes", "session_info"]
+__all__ = ["COMMANDS", "SessionBackend", "config_options", "mcp_config", "modes", "session_info"]
 
 _MODE_WORDS = {
     "default": "Ask before tools run",
@@ -25,13 +25,13 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("fork", "Open a new session with this conversation", ""),
     ("budget", "Show the budget, or limit the session's cost", "US dollars"),
     ("status", "Show the session's state, tokens and cost", ""),
-    ("handover", "Say how another backend goes on with this conversation", "backend"),
+    ("handover", "Let another backend go on with this conversation", "backend, and a prompt"),
     ("model", "Use another model from now on", "model"),
 )
 """Commands that the door carries out itself: name, description, hint of the input."""
 
 
-class EditorBackend(NamedTuple):
+class SessionBackend(NamedTuple):
     """Backend of a session: its name, and its capabilities of `backend/list`."""
 
     name: str
@@ -59,7 +59,7 @@ class EditorBackend(NamedTuple):
         ]
 
 
-def modes(backend: EditorBackend, current: str | None) -> JsonObject | None:
+def modes(backend: SessionBackend, current: str | None) -> JsonObject | None:
     """Return the session's modes, or None where only the running CLI knows them."""
     known = backend.permission_modes
     if not known:
@@ -74,7 +74,7 @@ def modes(backend: EditorBackend, current: str | None) -> JsonObject | None:
 
 
 def config_options(
-    backend: EditorBackend, mode: str | None, model: str | None, models: Iterable[str] = ()
+    backend: SessionBackend, mode: str | None, model: str | None, models: Iterable[str] = ()
 ) -> list[JsonObject]:
     """Return the options `mode` and `model`. `models` are the known ones besides the current."""
     options: list[JsonObject] = []

@@ -221,6 +221,10 @@ def test_commands_of_the_door_answer_by_themselves(serve: Serve) -> None:
             await editor.until(lambda: "The budget of this session" in editor.text())
             await opened.prompt(id_, "/model nothing-yet")
             assert (await opened.prompt(id_, "/compact")).stop_reason == "end_turn"
+            await opened.prompt(id_, "/handover")
+            await editor.until(lambda: "name the backend" in editor.text())
+            await opened.prompt(id_, "/handover demo")
+            await editor.until(lambda: "of demo has this conversation" in editor.text())
             await opened.prompt(id_, "/fork")
             await editor.until(lambda: "has this conversation" in editor.text())
 

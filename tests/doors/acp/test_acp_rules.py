@@ -264,7 +264,7 @@ def test_plans_of_every_backend_are_read() -> None:
 
 # -- settings
 
-DEMO = settings.EditorBackend("demo", {"permission_modes": ["default", "plan"], "controls": ["compact"], "fork": True})
+DEMO = settings.SessionBackend("demo", {"permission_modes": ["default", "plan"], "controls": ["compact"], "fork": True})
 
 
 def test_modes_and_options_have_the_current_value() -> None:
@@ -274,12 +274,12 @@ def test_modes_and_options_have_the_current_value() -> None:
     for option in options:
         schema.SessionConfigOptionSelect.model_validate(option)
     assert [(o["id"], o["currentValue"]) for o in options] == [("mode", "default"), ("model", "big")]
-    assert settings.modes(settings.EditorBackend("acp", {"permission_modes": None}), None) is None
+    assert settings.modes(settings.SessionBackend("acp", {"permission_modes": None}), None) is None
 
 
 def test_a_backend_has_only_the_commands_that_it_can_carry_out() -> None:
     assert {c["name"] for c in DEMO.commands} == {name for name, _, _ in settings.COMMANDS}
-    less = settings.EditorBackend("x", {})
+    less = settings.SessionBackend("x", {})
     assert {"fork", "compact"}.isdisjoint(c["name"] for c in less.commands)
 
 
