@@ -14,12 +14,12 @@ from clisup.errors import ClisupError, UsageError
 from clisup.fleet.book import boxes
 from clisup.web.link import PageLink
 
-__all__ = ["BoxLinks", "BoxView", "box_views"]
+__all__ = ["BoxLinks", "ShownBox", "box_views"]
 
 MOST_BOXES = 100
 
 
-class BoxView(NamedTuple):
+class ShownBox(NamedTuple):
     """Box on the first page. `asking` counts the approvals that wait there, as of its last beat."""
 
     name: str
@@ -28,21 +28,21 @@ class BoxView(NamedTuple):
     asking: int
 
 
-def box_views(names: list[str], members: dict[str, JsonObject]) -> list[BoxView]:
+def box_views(names: list[str], members: dict[str, JsonObject]) -> list[ShownBox]:
     """Return what the strip shows. A box that is no member of a fleet has a name only."""
     return [_view(name, members.get(name)) for name in names[:MOST_BOXES]]
 
 
-def _view(name: str, row: JsonObject | None) -> BoxView:
+def _view(name: str, row: JsonObject | None) -> ShownBox:
     if row is None:
-        return BoxView(name, "", "", 0)
+        return ShownBox(name, "", "", 0)
     if row.get("state") != "ok":
         age = row.get("beat_s")
-        return BoxView(name, "away", "away" if age is None else f"away for {brief(float(age))}", 0)
+        return ShownBox(name, "away", "away" if age is None else f"away for {brief(float(age))}", 0)
     running, asking = int(row.get("running") or 0), int(row.get("approvals") or 0)
     words = [f"{running} running"] if running else []
     words += [f"{asking} to answer"] if asking else []
-    return BoxView(name, "asking" if asking else "ok", ", ".join(words) or "at rest", asking)
+    return ShownBox(name, "asking" if asking else "ok", ", ".join(words) or "at rest", asking)
 
 
 class BoxLinks:
@@ -67,7 +67,7 @@ class BoxLinks:
         self._nursery.start_soon(self._keep, found)
         return found
 
-    async def views(self) -> list[BoxView]:
+    async def views(self) -> list[ShownBox]:
         """Return the boxes of this user, as the fleet's agent knows them."""
         return await trio.to_thread.run_sync(_known)
 
@@ -83,7 +83,7 @@ class BoxLinks:
 AGAIN_S = 5.0
 
 
-def _known() -> list[BoxView]:
+def _known() -> list[ShownBox]:
     try:
         return box_views(list(boxes(os.environ)), known_members() or {})
     except ClisupError:

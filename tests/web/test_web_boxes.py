@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clisup.errors import UsageError
-from clisup.web.boxes import MOST_BOXES, BoxLinks, BoxView, box_views
+from clisup.web.boxes import MOST_BOXES, BoxLinks, ShownBox, box_views
 
 ROWS = {
     "busy": {"state": "ok", "running": 2, "approvals": 1},
@@ -17,11 +17,11 @@ ROWS = {
 
 def test_a_box_shows_what_its_last_beat_said() -> None:
     assert box_views(["busy", "quiet", "gone", "broken", "by-ssh"], ROWS) == [
-        BoxView("busy", "asking", "2 running, 1 to answer", 1),
-        BoxView("quiet", "ok", "at rest", 0),
-        BoxView("gone", "away", "away for 4m", 0),
-        BoxView("broken", "away", "away", 0),
-        BoxView("by-ssh", "", "", 0),
+        ShownBox("busy", "asking", "2 running, 1 to answer", 1),
+        ShownBox("quiet", "ok", "at rest", 0),
+        ShownBox("gone", "away", "away for 4m", 0),
+        ShownBox("broken", "away", "away", 0),
+        ShownBox("by-ssh", "", "", 0),
     ]
 
 

@@ -13,7 +13,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.doors.acp.commands import run_command
 from clisup.doors.acp.connection import EditorConnection
-from clisup.doors.acp.log import DoorLog
+from clisup.doors.acp.log import DoorLog, traceback_of
 from clisup.doors.acp.prompts import EditorCommand, command_of, prompt_of
 from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, list_param, negotiated, text_param
 from clisup.doors.acp.session import EditorSession
@@ -117,6 +117,10 @@ class AcpDoor:
                 await self._editor.refuse(id_, {"code": CANCELLED, "message": "cancelled", "data": {}})
         except ClisupError as error:
             await self._editor.refuse(id_, error_object(error))
+        except Exception as error:  # a fault of this request must not end the door
+            self._log.write(f"fault in {request.method}: {traceback_of(error)}")
+            fault = ClisupError("the request failed: internal error of clisup acp", hint="see --log-file")
+            await self._editor.refuse(id_, error_object(fault))
         finally:
             del self._running[id_]
         if request.method in ("session/new", "session/load", "session/resume", "session/fork"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import traceback
 
 from clisup.host.log_file import LogFile
 
-__all__ = ["LOG_BYTES", "DoorLog"]
+__all__ = ["LOG_BYTES", "DoorLog", "traceback_of"]
 
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of the log file. Then it is renamed to `FILE.1`."""
@@ -23,3 +24,11 @@ class DoorLog:
         if self._file is not None:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._file.send(f"{at} {text}".replace("\n", " ").encode("utf-8", "replace"))
+
+
+def traceback_of(error: Exception) -> str:
+    """Return the places and the type of an unexpected exception. Its text may quote a prompt."""
+    places = [
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return f"{type(error).__name__} at {', '.join(places)}"

@@ -40,6 +40,9 @@ __all__ = ["EditorSession"]
 USAGE_S = 10.0
 """Seconds for the CLI to count its context after a turn."""
 
+MAX_ASKED = 3
+"""Times that an editor is asked for an answer that the daemon refuses, such as a form with a missing field."""
+
 AGAIN_S = 1.0
 """Pause between attempts to follow a session whose daemon stays away."""
 
@@ -231,21 +234,29 @@ class EditorSession:
 
     async def _settle(self, approval: ApprovalRequested, turn_id: str | None, scope: trio.CancelScope) -> None:
         """Ask the editor, and answer the approval. Another client's answer cancels `scope`, which withdraws the dialog."""
+        id_ = call_id(turn_id, approval.tool_use_id or approval.approval_id)
+        dialog = dialog_of(approval, tool_call(id_, approval.tool_name, approval.input, self.cwd))
         with scope:
-            id_ = call_id(turn_id, approval.tool_use_id or approval.approval_id)
-            call = tool_call(id_, approval.tool_name, approval.input, self.cwd)
-            try:
-                answer = await self._ask(approval, dialog_of(approval, call))
-                if answer is None:
+            for _ in range(MAX_ASKED):
+                try:
+                    if (answer := await self._ask(approval, dialog)) is not None:
+                        await self._respond(approval, answer)
                     return
-                await self._client._sure(
-                    "approval/respond", approval_id=approval.approval_id, session_id=self.id, **answer.params()
-                )
-            except EditorRefused as error:
-                self._log.write(f"approval {approval.approval_id} stays open: the editor answered error {error}")
-            except ClisupError as error:
-                if not settled(error):
+                except EditorRefused as error:
+                    self._log.write(f"approval {approval.approval_id} stays open: the editor answered error {error}")
+                    return
+                except ClisupError as error:
+                    if settled(error):
+                        return
                     self._log.write(f"approval {approval.approval_id} stays open: {error.kind}")
+                    await self.say(f"[The answer was not taken: {error}]\n\n")
+                    if error.kind != "invalid_params":
+                        return
+
+    async def _respond(self, approval: ApprovalRequested, answer: Answer) -> None:
+        """Answer an approval, also across a restart."""
+        given = answer.params()
+        await self._client._sure("approval/respond", approval_id=approval.approval_id, session_id=self.id, **given)
 
     async def _ask(self, approval: ApprovalRequested, dialog: EditorDialog) -> Answer | None:
         if dialog.form is not None and self._shows_forms:

@@ -14,7 +14,7 @@ import acp
 import pytest
 from acp import schema
 from editor import Editor, door, environment
-from harness import Harness
+from harness import Harness, until
 
 from clisup.doors.acp.connection import MAX_FRAME
 
@@ -236,3 +236,57 @@ def test_the_log_has_methods_and_no_texts(serve: Serve, tmp_path: Path) -> None:
     asyncio.run(main())
     text = log.read_text()
     assert "session/prompt" in text and "error -32002" in text and "secret" not in text
+
+
+def test_an_editor_that_does_not_read_for_a_while_loses_nothing(serve: Serve) -> None:
+    daemon = serve()
+    count = 20_000
+    words = [sys.executable, "-m", "clisup", "acp", "-b", "demo"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(daemon)) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def send(frame: dict[str, Any]) -> None:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+
+        def until_answer(id_: int) -> list[dict[str, Any]]:
+            said: list[dict[str, Any]] = []
+            while not said or said[-1].get("id") != id_:
+                said.append(json.loads(process.stdout.readline()))  # type: ignore[union-attr]
+            return said
+
+        send(HELLO)
+        until_answer(0)
+        send({"id": 1, "method": "session/new", "params": {"cwd": str(daemon.cwd), "mcpServers": []}})
+        id_ = until_answer(1)[-1]["result"]["sessionId"]
+        text = {"type": "text", "text": f"@stream {count}"}
+        send({"id": 2, "method": "session/prompt", "params": {"sessionId": id_, "prompt": [text]}})
+        until(lambda: daemon.call("session/get", session_id=id_)["turns"] == 1, "the turn goes on without the editor")
+        said = until_answer(2)
+        chunks = "".join(
+            frame["params"]["update"]["content"]["text"]
+            for frame in said
+            if frame.get("params", {}).get("update", {}).get("sessionUpdate") == "agent_message_chunk"
+        )
+        assert chunks.count("chunk ") == count and said[-1]["result"]["stopReason"] == "end_turn"
+        process.stdin.close()
+
+
+def test_a_form_that_is_refused_is_asked_again(serve: Serve) -> None:
+    daemon = serve()
+    fields = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1}}, "required": ["age"]}
+    answers = iter([{"age": -1}, {"age": 7}])
+
+    async def fill(_message: str, _mode: Any) -> Any:
+        return next(answers)
+
+    async def main() -> None:
+        editor = Editor(fill=fill)
+        form = {"elicitation": schema.ElicitationCapabilities(form=schema.ElicitationFormCapabilities())}
+        async with door(daemon, editor, **form) as opened:
+            id_ = await opened.new(daemon.cwd)
+            asked = json.dumps({"message": "How old?", "mode": "form", "requested_schema": fields})
+            assert (await opened.prompt(id_, f"@ask mcp__who__elicitation {asked}")).stop_reason == "end_turn"
+            assert len(editor.forms) == 2 and "The answer was not taken" in editor.text()
+
+    asyncio.run(main())

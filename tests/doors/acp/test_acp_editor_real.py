@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import acp
 import pytest
 from acp import schema
-from editor import Door, Editor, door
+from editor import BOUND_S, Door, Editor, door, environment
 from harness import Harness
 
 Serve = Callable[..., Harness]
@@ -286,5 +288,75 @@ def test_a_cli_that_is_not_logged_in_says_so(serve: Serve) -> None:
         editor = Editor()
         async with door(daemon, editor) as opened:
             await _cold(opened, editor, daemon.cwd)
+
+    asyncio.run(main())
+
+
+def test_an_editor_reaches_a_box(serve: Serve, tmp_path: Path) -> None:
+    daemon = serve()
+    env = {**environment(daemon), "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    del env["CLISUP_SOCKET"]
+    words = [sys.executable, "-m", "clisup", "fleet", "add", "build", f"unix://{daemon.socket}"]
+    subprocess.run(words, env=env, check=True, capture_output=True, timeout=BOUND_S)
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor, "--on", "build", "-b", "demo", env=env) as opened:
+            id_ = await opened.new(daemon.cwd)
+            prompt = asyncio.create_task(opened.prompt(id_, '@stream 5\n@run Bash {"command": "true"}'))
+            await editor.until(lambda: editor.asked)
+            await asyncio.to_thread(daemon.restart)
+            assert (await prompt).stop_reason == "end_turn"
+            assert editor.text().count("chunk ") == 5
+            await opened.prompt(id_, "/handover demo")
+            await editor.until(lambda: "has this conversation" in editor.text())
+
+    asyncio.run(main())
+
+
+def test_a_request_is_cancelled_by_its_id(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor) as opened:
+            id_ = await opened.new(daemon.cwd)
+            prompt = asyncio.create_task(opened.prompt(id_, "Before.\n@stall"))
+            await editor.until(lambda: "Before." in editor.text())
+            (number,) = [m["id"] for m in editor.raw if m.get("method") == "session/prompt"]
+            await opened.agent._conn.send_notification("$/cancel_request", {"requestId": number})
+            assert (await prompt).stop_reason == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_prompts_that_come_at_once_run_in_their_order(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor) as opened:
+            id_ = await opened.new(daemon.cwd)
+            prompts = [asyncio.create_task(opened.prompt(id_, f"number {n}")) for n in range(8)]
+            assert {(await prompt).stop_reason for prompt in prompts} == {"end_turn"}
+            assert editor.text() == "".join(f"You said: number {n}" for n in range(8))
+
+    asyncio.run(main())
+
+
+def test_sub_agents_and_a_crash_are_told(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        editor, other = Editor(), Editor()
+        async with door(daemon, editor) as opened, door(daemon, other) as second:
+            id_ = await opened.new(daemon.cwd)
+            await second.agent.load_session(cwd=str(daemon.cwd), session_id=id_, mcp_servers=[])
+            await opened.prompt(id_, "@delegate 0.1 The report. => The answer.")
+            assert "The answer." in editor.text()
+            with pytest.raises(acp.RequestError, match="the turn failed"):
+                await opened.prompt(id_, "@crash")
+            await other.until(lambda: "The turn failed" in other.text())
+            assert (await opened.prompt(id_, "Alive?")).stop_reason == "end_turn"
 
     asyncio.run(main())
