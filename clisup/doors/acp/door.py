@@ -9,6 +9,8 @@ from typing import NamedTuple
 import trio
 
 from clisup.client.aio import AsyncClient
+from clisup.client.aio_session import AsyncSession
+from clisup.client.options import SessionOptions
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
 from clisup.doors.acp.commands import run_command
@@ -159,8 +161,6 @@ class AcpDoor:
         for about in await self._client._call_surely("backend/list"):
             facts = SessionBackend(about["name"], about["capabilities"])
             self._backends[facts.name] = facts
-            if about["default"] and self._options.backend is None:
-                self._default = facts
         if self._options.backend is not None:
             self._default = self._backend(self._options.backend)
         can = params.get("clientCapabilities")
@@ -189,14 +189,26 @@ class AcpDoor:
             raise UsageError("this agent takes no additionalDirectories", hint="open one session for each directory")
         servers = list_param(params, "mcpServers")
         self._check_room()
-        facts = self._default
-        wanted = facts.name if facts else None
         name = str((self._client_info or {}).get("name") or "editor")[:256]
-        options: JsonObject = {"labels": {"editor": name}, "mcp_config": mcp_config(servers)}
-        if facts is not None and facts.can("live"):
-            options["mode"] = "live"
-        session = await self._client.open(wanted, cwd, **options)
+        session = await self._open(cwd, {"labels": {"editor": name}, "mcp_config": mcp_config(servers)})
         return await self._opened(session.id, after=0, show="later")
+
+    async def _open(self, cwd: str, options: SessionOptions) -> AsyncSession:
+        """Open a session that keeps its process, where the backend can: only then can a CLI ask its user.
+
+        MCP servers are left out where the backend takes none. Editors send theirs with every session.
+        """
+        named, live, plain = self._default, {**options, "mode": "live"}, {**options}
+        tries: list[JsonObject] = [live, plain, {**plain, "mcp_config": None}]
+        if named is not None:
+            tries = [{**(live if named.can("live") else plain), **({} if named.can("mcp") else {"mcp_config": None})}]
+        for number, given in enumerate(tries, 1):
+            try:
+                return await self._client.open(named.name if named else None, cwd, **given)
+            except ClisupError as error:
+                if error.kind != "unsupported" or number == len(tries):
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     async def _load(self, params: JsonObject) -> JsonObject:
         state = await self._opened(text_param(params, "sessionId"), after=0, show="all")
@@ -373,6 +385,8 @@ class AcpDoor:
             blocks = prompt_of(list_param(params, "prompt"))
             command = command_of(blocks)
             await turn.wait_for_my_place()
+            if turn.cancelled:
+                return {"stopReason": "cancelled"}
             if command is not None and command.name in {name for name, _, _ in COMMANDS} - {"compact"}:
                 await session.say(await run_command(session.session, command))
                 return {"stopReason": "end_turn"}

@@ -5,6 +5,7 @@ Text and links are joined as they stand, and the texts of embedded resources fol
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from clisup.client.raw import JsonObject
@@ -14,6 +15,8 @@ __all__ = ["MAX_BLOCKS", "EditorCommand", "command_of", "prompt_of"]
 
 MAX_BLOCKS = 1000
 """Content blocks of one prompt at most."""
+
+_NAME = re.compile(r"[A-Za-z][\w:-]*")  # of a command: a path is text
 
 
 class EditorCommand(NamedTuple):
@@ -27,8 +30,10 @@ def command_of(prompt: list[JsonObject]) -> EditorCommand | None:
     """Return the command that a prompt is, or None. Only a text alone can be one."""
     if len(prompt) != 1 or prompt[0]["type"] != "text" or not prompt[0]["text"].startswith("/"):
         return None
-    name, _, words = prompt[0]["text"][1:].strip().partition(" ")
-    return EditorCommand(name, words.strip()) if name else None
+    words = prompt[0]["text"][1:].split(maxsplit=1)
+    if not words or not _NAME.fullmatch(words[0]):
+        return None
+    return EditorCommand(words[0], words[1].strip() if len(words) > 1 else "")
 
 
 def prompt_of(blocks: list[JsonObject]) -> list[JsonObject]:

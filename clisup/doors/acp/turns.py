@@ -50,8 +50,11 @@ class EditorTurn:
             self._over.set()
 
     def leave(self) -> None:
-        """End the wait, because the editor has left the session."""
-        self.fail(WorldError("the session was closed while its turn ran", kind="request_cancelled"))
+        """End the wait, because the editor has left the session. The turn of a cancelled prompt ends as interrupted."""
+        if self.cancelled and self._end is None:
+            self._end = TurnCompleted("interrupted")
+            self._over.set()
+        self.fail(WorldError("the session was opened again while its turn ran", kind="request_cancelled"))
 
     async def wait(self) -> TurnCompleted:
         """Return the end. Raises `ClisupError` if the turn cannot be followed."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import acp
 from acp import schema
@@ -140,9 +140,16 @@ def environment(daemon: Harness, **more: str) -> dict[str, str]:
     }
 
 
+class Place(Protocol):
+    """Daemon of a test, with a directory to work in."""
+
+    @property
+    def cwd(self) -> Path: ...
+
+
 @asynccontextmanager
 async def door(
-    daemon: Harness,
+    daemon: Place,
     editor: Editor,
     *args: str,
     initialize: bool = True,
@@ -151,11 +158,14 @@ async def door(
 ) -> AsyncIterator[Door]:
     """Start `clisup acp` and connect the editor to it."""
     words = args or ("-b", "demo")
+    if env is None:
+        assert isinstance(daemon, Harness)
+        env = environment(daemon)
     async with asyncio.timeout(BOUND_S * 2):
         async with acp.spawn_agent_process(
             editor,  # type: ignore[arg-type]
             sys.executable, "-m", "clisup", "acp", *words,
-            env=env or environment(daemon), cwd=str(daemon.cwd),
+            env=env, cwd=str(daemon.cwd),
             transport_kwargs={"limit": _LIMIT, "stderr": None}, observers=[editor.observe], use_unstable_protocol=True,
         ) as (connection, process):  # fmt: skip
             opened = Door(connection, process, editor)

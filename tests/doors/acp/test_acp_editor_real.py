@@ -360,3 +360,32 @@ def test_sub_agents_and_a_crash_are_told(serve: Serve) -> None:
             assert (await opened.prompt(id_, "Alive?")).stop_reason == "end_turn"
 
     asyncio.run(main())
+
+
+def test_without_a_backend_the_daemon_chooses_and_still_asks(serve: Serve) -> None:
+    daemon = serve(raw='[defaults]\nbackend = "demo"')
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor, "--no-start") as opened:
+            id_ = await opened.new(daemon.cwd)
+            assert (await opened.prompt(id_, '@run Bash {"command": "touch made"}')).stop_reason == "end_turn"
+            assert len(editor.asked) == 1 and (daemon.cwd / "made").exists()
+
+    asyncio.run(main())
+
+
+def test_closing_a_thread_ends_its_prompt_as_cancelled(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor) as opened:
+            id_ = await opened.new(daemon.cwd)
+            prompts = [asyncio.create_task(opened.prompt(id_, "Before.\n@stall")) for _ in range(2)]
+            await editor.until(lambda: "Before." in editor.text())
+            await opened.agent.close_session(session_id=id_)
+            assert [(await prompt).stop_reason for prompt in prompts] == ["cancelled"] * 2
+            assert (await asyncio.to_thread(daemon.call, "session/get", session_id=id_))["queue"] == []
+
+    asyncio.run(main())

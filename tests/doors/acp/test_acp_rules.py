@@ -101,6 +101,8 @@ def test_too_many_blocks_are_refused() -> None:
         ("/status", ("status", "")),
         ("no /status", None),
         ("/", None),
+        ("/home/me/file.py is broken", None),
+        ("/model\nbig", ("model", "big")),
     ],
 )
 def test_a_command_is_a_prompt_that_begins_with_a_slash(text: str, command: tuple[str, str] | None) -> None:
