@@ -13,6 +13,7 @@ from clisup.client.aio_session import AsyncSession
 from clisup.client.options import SessionOptions
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
+from clisup.doors.acp.calls import surely
 from clisup.doors.acp.commands import run_command
 from clisup.doors.acp.connection import EditorConnection
 from clisup.doors.acp.log import DoorLog, traceback_of
@@ -50,10 +51,10 @@ class DoorOptions(NamedTuple):
 
 
 class _EditorRequest:
-    """Request of the editor that runs. `turn` is set for a prompt."""
+    """Request of the editor that runs. A prompt has its `session` and its `turn`."""
 
-    def __init__(self, turn: EditorTurn | None = None) -> None:
-        self.scope, self.turn = trio.CancelScope(), turn
+    def __init__(self, session: EditorSession | None = None, turn: EditorTurn | None = None) -> None:
+        self.scope, self.session, self.turn = trio.CancelScope(), session, turn
 
 
 class AcpDoor:
@@ -103,11 +104,11 @@ class AcpDoor:
                     f"request {id_!r} runs already" if id_ in self._running else f"{MAX_REQUESTS} requests run already"
                 )
                 raise UsageError(f"cannot begin the request, because {why}", kind="invalid_request")
-            turn = self._expect(request) if request.method == "session/prompt" else None
+            running = self._expect(request) if request.method == "session/prompt" else _EditorRequest()
         except ClisupError as error:
             await self._editor.refuse(id_, error_object(error))
             return
-        self._running[id_] = _EditorRequest(turn)
+        self._running[id_] = running
         self._nursery.start_soon(self._run, request, id_)
 
     async def _run(self, request: Request, id_: str | int) -> None:
@@ -129,8 +130,8 @@ class AcpDoor:
             await self._announce()
 
     async def _result(self, request: Request, running: _EditorRequest) -> JsonObject | None:
-        if running.turn is not None:
-            return await self._prompt(request.params, running.turn)
+        if running.session is not None and running.turn is not None:
+            return await self._prompt(request.params, running.session, running.turn)
         if request.method == "authenticate":
             raise UsageError("this agent has no ways to log in: log in with the CLI itself", hint="see clisup doctor")
         handler = self._methods.get(request.method)
@@ -158,8 +159,8 @@ class AcpDoor:
 
     async def _initialize(self, params: JsonObject) -> JsonObject:
         version = negotiated(params.get("protocolVersion"))
-        for about in await self._client._call_surely("backend/list"):
-            facts = SessionBackend(about["name"], about["capabilities"])
+        for about in await self._client.backends():
+            facts = SessionBackend(about.name, about.capabilities)
             self._backends[facts.name] = facts
         if self._options.backend is not None:
             self._default = self._backend(self._options.backend)
@@ -285,8 +286,7 @@ class AcpDoor:
             raise UsageError("cannot list the sessions, because cursor is not a text", param="cursor")
         found: list[JsonObject] = []
         for _ in range(_PAGES):
-            given = {"limit": _PAGE, **({"cursor": cursor} if cursor else {})}
-            page = await self._client._call_surely("session/list", **given)
+            page = await surely(self._client, "session/list", limit=_PAGE, cursor=cursor or None)
             found += [session_info(row) for row in page["sessions"] if self._is_listed(row, cwd)]
             cursor = page.get("next_cursor")
             if found or not cursor:
@@ -370,17 +370,17 @@ class AcpDoor:
 
     # -- prompts
 
-    def _expect(self, request: Request) -> EditorTurn:
+    def _expect(self, request: Request) -> _EditorRequest:
         """Give a prompt its place in its session."""
         session = self._session(request.params)
         meta = request.params.get("_meta")
         about = meta.get("clisup") if isinstance(meta, dict) else None
         key = about.get("key") if isinstance(about, dict) else None
-        return session.expect(key if isinstance(key, str) and 0 < len(key) <= 256 else f"acp-{new_key()}")
+        turn = session.expect(key if isinstance(key, str) and 0 < len(key) <= 256 else f"acp-{new_key()}")
+        return _EditorRequest(session, turn)
 
-    async def _prompt(self, params: JsonObject, turn: EditorTurn) -> JsonObject:
+    async def _prompt(self, params: JsonObject, session: EditorSession, turn: EditorTurn) -> JsonObject:
         """Send a prompt, and return once all updates of its turn were sent."""
-        session = self._session(params)
         try:
             blocks = prompt_of(list_param(params, "prompt"))
             command = command_of(blocks)
@@ -406,6 +406,11 @@ class AcpDoor:
         else:
             accepted = await session.session.prompt(blocks, key=turn.key, wait=False, expand=command is not None)
         turn.turn_id = accepted.turn_id
+        if accepted.held is not None:
+            until = accepted.held.get("until") or "it may go on"
+            await session.think(f"The account has reached a limit, and the prompt waits until {until}.\n")
+        elif accepted.delivery == "queued":
+            await session.think(f"The prompt waits for the turns before it ({accepted.position}).\n")
         if accepted.delivery in ("duplicate", "uncertain"):
             await session.look_for_end(turn, accepted.seq)
 

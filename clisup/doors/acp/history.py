@@ -25,6 +25,7 @@ from clisup.client.events import (
     TurnCompleted,
 )
 from clisup.client.raw import JsonObject
+from clisup.doors.acp.calls import surely
 from clisup.doors.acp.updates import UpdateMaker
 from clisup.errors import ClisupError
 
@@ -160,7 +161,7 @@ async def _payload(client: AsyncClient, session_id: str, blob: str, limit: int =
     data = b""
     try:
         while True:
-            page = await client._sure("session/blob", session_id=session_id, blob=blob, offset=len(data))
+            page = await surely(client, "session/blob", session_id=session_id, blob=blob, offset=len(data))
             if page["size"] > limit:
                 return None
             piece = b64decode(page["data_base64"])

@@ -27,14 +27,16 @@ def serve_editor(options: DoorOptions, connect: Callable[[], None], log_file: st
 
 
 async def _serve(options: DoorOptions, connect: Callable[[], None], log: DoorLog) -> int:
-    editor = EditorConnection(trio.lowlevel.FdStream(os.dup(0)), trio.lowlevel.FdStream(os.dup(1)), log)
-    try:
-        await trio.to_thread.run_sync(connect)
-        async with open_client(name="clisup-acp") as client:
-            await AcpDoor(client, editor, options, log).run()
-    except ClisupError as error:
-        log.write(f"no daemon: {error}")
-        return await _refuse_all(editor, error)
+    # Closing the streams makes the terminal or pipe blocking again, for those who share it.
+    async with trio.lowlevel.FdStream(os.dup(0)) as receive, trio.lowlevel.FdStream(os.dup(1)) as send:
+        editor = EditorConnection(receive, send, log)
+        try:
+            await trio.to_thread.run_sync(connect)
+            async with open_client(name="clisup-acp") as client:
+                await AcpDoor(client, editor, options, log).run()
+        except ClisupError as error:
+            log.write(f"no daemon: {error}")
+            return await _refuse_all(editor, error)
     return EXIT_OK
 
 

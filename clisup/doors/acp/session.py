@@ -19,6 +19,7 @@ from clisup.client.events import (
 )
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
+from clisup.doors.acp.calls import surely
 from clisup.doors.acp.connection import EditorConnection, EditorRefused
 from clisup.doors.acp.history import replay, replay_settings, with_payload
 from clisup.doors.acp.log import DoorLog
@@ -99,7 +100,7 @@ class EditorSession:
     def follow(self, upto: int) -> None:
         """Show the events after the seq `upto` from now on, and ask about the open approvals."""
         for approval in self.maker.open_approvals.values():
-            self._open_dialog(None, approval)
+            self._open_dialog(approval)
         self._nursery.start_soon(self._follow, upto)
 
     def leave(self) -> None:
@@ -141,13 +142,17 @@ class EditorSession:
     async def interrupt(self, turn_id: str | None) -> None:
         """Interrupt a turn, or the one that runs, also across a restart. A turn that is over is no error."""
         try:
-            await self._client._sure("session/interrupt", session_id=self.id, turn_id=turn_id)
+            await surely(self._client, "session/interrupt", session_id=self.id, turn_id=turn_id)
         except ClisupError as error:
             self._log.write(f"session {self.id}: nothing was interrupted ({error.kind})")
 
     async def say(self, text: str) -> None:
         """Send words of the door itself as words of the agent."""
         await self.update(chunk("agent_message_chunk", {"type": "text", "text": text}))
+
+    async def think(self, text: str) -> None:
+        """Send words of the door itself as a thought."""
+        await self.update(chunk("agent_thought_chunk", {"type": "text", "text": text}))
 
     # -- events
 
@@ -173,7 +178,7 @@ class EditorSession:
             await self.update({"sessionUpdate": "config_option_update", "configOptions": self.options()})
         match envelope.event:
             case ApprovalRequested() as approval:
-                self._open_dialog(envelope, approval)
+                self._open_dialog(approval)
             case ApprovalResolved(approval_id=id_) if id_ in self._dialogs:
                 self._dialogs.pop(id_).cancel()
             case PromptAccepted(key=key):
@@ -226,14 +231,14 @@ class EditorSession:
 
     # -- approvals
 
-    def _open_dialog(self, envelope: Envelope | None, approval: ApprovalRequested) -> None:
+    def _open_dialog(self, approval: ApprovalRequested) -> None:
         if approval.approval_id not in self._dialogs:
             scope = self._dialogs[approval.approval_id] = trio.CancelScope()
-            turn_id = envelope.turn_id if envelope is not None else self.maker.approval_turns.get(approval.approval_id)
-            self._nursery.start_soon(self._settle, approval, turn_id, scope)
+            self._nursery.start_soon(self._settle, approval, scope)
 
-    async def _settle(self, approval: ApprovalRequested, turn_id: str | None, scope: trio.CancelScope) -> None:
+    async def _settle(self, approval: ApprovalRequested, scope: trio.CancelScope) -> None:
         """Ask the editor, and answer the approval. Another client's answer cancels `scope`, which withdraws the dialog."""
+        turn_id = self.maker.approval_turns.get(approval.approval_id)
         id_ = call_id(turn_id, approval.tool_use_id or approval.approval_id)
         dialog = dialog_of(approval, tool_call(id_, approval.tool_name, approval.input, self.cwd))
         with scope:
@@ -256,7 +261,7 @@ class EditorSession:
     async def _respond(self, approval: ApprovalRequested, answer: Answer) -> None:
         """Answer an approval, also across a restart."""
         given = answer.params()
-        await self._client._sure("approval/respond", approval_id=approval.approval_id, session_id=self.id, **given)
+        await surely(self._client, "approval/respond", approval_id=approval.approval_id, session_id=self.id, **given)
 
     async def _ask(self, approval: ApprovalRequested, dialog: EditorDialog) -> Answer | None:
         if dialog.form is not None and self._shows_forms:

@@ -337,9 +337,10 @@ def test_prompts_that_come_at_once_run_in_their_order(serve: Serve) -> None:
         editor = Editor()
         async with door(daemon, editor) as opened:
             id_ = await opened.new(daemon.cwd)
-            prompts = [asyncio.create_task(opened.prompt(id_, f"number {n}")) for n in range(8)]
+            prompts = [asyncio.create_task(opened.prompt(id_, f"@sleep 0.2\n@echo number {n}")) for n in range(8)]
             assert {(await prompt).stop_reason for prompt in prompts} == {"end_turn"}
             assert editor.text() == "".join(f"You said: number {n}" for n in range(8))
+            assert "The prompt waits for the turns before it" in editor.text("agent_thought_chunk")
 
     asyncio.run(main())
 
