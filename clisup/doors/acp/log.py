@@ -12,6 +12,9 @@ __all__ = ["LOG_BYTES", "DoorLog", "traceback_of"]
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of the log file. Then it is renamed to `FILE.1`."""
 
+LINE_CHARS = 1000
+"""Characters of one line at most."""
+
 
 class DoorLog:
     """Log file of one door, or no log without a path. Raises `WorldError(storage_failed)` if the file cannot be opened."""
@@ -23,7 +26,8 @@ class DoorLog:
         """Write a line with the time, UTC. A full disk is ignored."""
         if self._file is not None:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._file.send(f"{at} {text}".replace("\n", " ").encode("utf-8", "replace"))
+            line = "".join(c if c.isprintable() else "?" for c in text[:LINE_CHARS])
+            self._file.send(f"{at} {line}".encode("utf-8", "replace"))
 
 
 def traceback_of(error: Exception) -> str:

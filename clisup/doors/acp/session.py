@@ -75,6 +75,7 @@ class EditorSession:
         self._dialogs: dict[str, trio.CancelScope] = {}
         self._title: str | None = None
         self.announced = False
+        self._lost: ClisupError | None = None  # why the session is not followed any longer
         self._reporting = trio.Lock()
 
     # -- opening and leaving
@@ -121,7 +122,9 @@ class EditorSession:
     # -- prompts
 
     def expect(self, key: str) -> EditorTurn:
-        """Return the place of a prompt with this key, behind those before it."""
+        """Return the place of a prompt with this key, behind those before it. Raises why the session is not followed."""
+        if self._lost is not None:
+            raise self._lost
         turn = EditorTurn(key, self.turns[-1] if self.turns else None)
         self.turns.append(turn)
         self._keys.add(key)
@@ -168,6 +171,7 @@ class EditorSession:
                 for turn in self.turns:
                     turn.fail(error)
                 if not may_come_back(error):
+                    self._lost = error
                     return
             await trio.sleep(AGAIN_S)
 

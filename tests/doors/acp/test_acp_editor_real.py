@@ -390,3 +390,28 @@ def test_closing_a_thread_ends_its_prompt_as_cancelled(serve: Serve) -> None:
             assert (await asyncio.to_thread(daemon.call, "session/get", session_id=id_))["queue"] == []
 
     asyncio.run(main())
+
+
+def test_a_session_that_was_closed_or_deleted_elsewhere_says_so(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        editor = Editor()
+        async with door(daemon, editor) as opened:
+            id_ = await opened.new(daemon.cwd)
+            await opened.prompt(id_, "Hello")
+            prompt = asyncio.create_task(opened.prompt(id_, "Before.\n@stall"))
+            await editor.until(lambda: "Before." in editor.text())
+            await asyncio.to_thread(daemon.call, "session/close", session_id=id_)
+            assert (await prompt).stop_reason == "cancelled"
+            with pytest.raises(acp.RequestError, match="closed"):
+                await opened.prompt(id_, "Again")
+            editor.updates.clear()
+            await opened.agent.load_session(cwd=str(daemon.cwd), session_id=id_, mcp_servers=[])
+            assert "You said: Hello" in editor.text()  # it can still be read
+            await asyncio.to_thread(daemon.call, "session/delete", session_id=id_)
+            with pytest.raises(acp.RequestError) as caught:
+                await opened.prompt(id_, "Again")
+            assert caught.value.code == -32002
+
+    asyncio.run(main())
