@@ -16,6 +16,7 @@ from clisup.wire.methods import METHODS
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 UNTRIED = {
+    "account/report": "it takes a named account; tests/daemon/test_accounts.py has one",
     "backend/models": "it asks a provider; tests/daemon/test_api_backends.py has one on loopback",
     "daemon/shutdown": "it would end the daemon that the tests of this file share",
     "daemon/restart": "the same; its answer is tested in test_restart_in_place.py",
