@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from clisup.client.raw import JsonObject
-from clisup.doors.acp.log import DoorLog
+from clisup.doors.log import DoorLog
 from clisup.wire.jsonrpc import ClientAnswer, FrameReader, Request
 
 __all__ = ["MAX_FRAME", "EditorConnection", "EditorRefused"]

@@ -16,7 +16,7 @@ from clisup.client.reconnect import new_key
 from clisup.doors.acp.calls import surely
 from clisup.doors.acp.commands import run_command
 from clisup.doors.acp.connection import EditorConnection
-from clisup.doors.acp.log import DoorLog, traceback_of
+from clisup.doors.log import DoorLog, traceback_of
 from clisup.doors.acp.prompts import EditorCommand, command_of, prompt_of
 from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, list_param, negotiated, text_param
 from clisup.doors.acp.session import EditorSession

@@ -10,7 +10,7 @@ import trio
 from clisup.client.aio import open_client
 from clisup.doors.acp.connection import EditorConnection
 from clisup.doors.acp.door import AcpDoor, DoorOptions
-from clisup.doors.acp.log import DoorLog
+from clisup.doors.log import DoorLog
 from clisup.doors.acp.protocol import error_object
 from clisup.errors import EXIT_OK, ClisupError
 

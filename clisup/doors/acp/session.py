@@ -22,7 +22,7 @@ from clisup.client.reconnect import may_come_back
 from clisup.doors.acp.calls import surely
 from clisup.doors.acp.connection import EditorConnection, EditorRefused
 from clisup.doors.acp.history import replay, replay_settings, with_payload
-from clisup.doors.acp.log import DoorLog
+from clisup.doors.log import DoorLog
 from clisup.doors.acp.questions import (
     EditorDialog,
     answer_of_choices,

@@ -29,7 +29,7 @@ from clisup.client.events import (
     TurnStarted,
 )
 from clisup.client.raw import JsonObject
-from clisup.doors.acp.tool_calls import PLAN_TOOLS, changes, kind_of, locations, plan_of, plan_of_lines, title_of
+from clisup.doors.tool_calls import PLAN_TOOLS, changes, kind_of, locations, plan_of, plan_of_lines, title_of
 
 __all__ = ["MAX_HELD", "MAX_OUTPUT_CHARS", "UpdateMaker", "call_id", "chunk", "prompt_contents", "tool_call"]
 

@@ -1,4 +1,4 @@
-"""Tool calls of every backend as the protocol shows them: kind, title, files, changes, and plans. Pure.
+"""Tool calls of every backend in the words of the Agent Client Protocol: kind, title, files, changes, and plans. Pure.
 
 Backends name tools and arguments in their own words. Unknown names are of the kind `other`.
 """
@@ -15,6 +15,7 @@ __all__ = [
     "MAX_PLAN",
     "PLAN_TOOLS",
     "TITLE_CHARS",
+    "changed_files",
     "changes",
     "kind_of",
     "locations",
@@ -79,6 +80,11 @@ def locations(given: Mapping[str, Any]) -> list[JsonObject]:
         found.append({"path": path, **at})
     found += [{"path": path} for change in _dicts(given.get("changes")) if (path := _first(change, ("path",)))]
     return found[:MAX_LOCATIONS]
+
+
+def changed_files(name: str, given: Mapping[str, Any]) -> list[str]:
+    """Return the files that a call asks to change, delete or move."""
+    return [str(at["path"]) for at in locations(given)] if kind_of(name) in ("edit", "delete", "move") else []
 
 
 def changes(name: str, given: Mapping[str, Any], cwd: str) -> list[JsonObject]:

@@ -1,0 +1,1 @@
+"""`clisup mcp`: a server of the Model Context Protocol, through which one agent starts and follows others."""
