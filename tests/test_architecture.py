@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.client": SHARED
     | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results", "clisup.fleet"},
     # Servers of other protocols, each a client of the daemon. They frame JSON-RPC as the daemon does.
-    "clisup.doors": SHARED | {"clisup.client", "clisup.wire.jsonrpc", "clisup.host.log_file"},
+    "clisup.doors": SHARED | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -154,6 +154,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.doors": {"trio"},
     "clisup.doors.acp.history": {"msgspec"},  # events are its structs
+    "clisup.doors.mcp.agents": {"pydantic"},  # the tools' schemas
+    "clisup.doors.mcp.news": {"pydantic"},
+    "clisup.doors.mcp.server": {"trio", "mcp", "mcp_types"},
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.llm.sessions.turn_reader": {"msgspec"},  # events are its structs
     "clisup.recordings": {"msgspec"},
@@ -254,6 +257,7 @@ SPAWN_ELSEWHERE = {
     "clisup.fleet.link": "the user's ssh is the connection to a box",
     "clisup.starting": "`clisup start` starts the daemon, which outlives the command",
     "clisup.cli.commands.manual": "man shows a page on a terminal",
+    "clisup.cli.doors.mcp": "a CLI's own command adds the entry to its configuration",
     "clisup.cli.commands.demo": "the tour of `clisup demo` starts, kills and restarts a daemon of its own",
 }
 RE_EXECUTES = {"clisup.host.process.carrying": {"execve"}}  # the daemon itself, once, before it does anything else

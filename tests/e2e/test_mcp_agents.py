@@ -22,6 +22,7 @@ from tests.e2e.scenarios import Body, Reply, Scenario, bash, in_turn, message, s
 pytestmark = pytest.mark.e2e
 Lab = Callable[..., ClaudeLab]
 ROOT = Path(__file__).resolve().parents[2]
+MODE = ("--permission-mode", "claude=bypassPermissions")
 START = {"backend": "claude", "prompt": "Use your tools.", "wait_s": 0}
 
 
@@ -30,7 +31,7 @@ def outer(body: Body, n: int) -> Reply:
     told = json.dumps(body["messages"])
     if n == 0:
         return [*message(body, n, tool("mcp__clisup__start", "start", START))]
-    session = re.findall(r'session\W+([0-9a-f-]{36})', told)[-1]
+    session = re.findall(r"session\W+([0-9a-f-]{36})", told)[-1]
     if "Inner words." in told:
         return [*message(body, n, text("It said: Inner words."))]
     return [*message(body, n, tool("mcp__clisup__follow", f"follow{n}", {"session": session, "wait_s": 20}))]
@@ -46,14 +47,16 @@ def environment(here: ClaudeLab, home: Path) -> dict[str, str]:
 @contextmanager
 def outer_claude(here: ClaudeLab, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, Any]]]]:
     """Run claude as a person does, outside of the daemon, with `clisup mcp` among its MCP servers."""
-    server = {"command": sys.executable, "args": ["-m", "clisup", "mcp", "--root", str(here.cwd), "--permission-mode", "claude=bypassPermissions"],
+    server = {"command": sys.executable, "args": ["-m", "clisup", "mcp", "--root", str(here.cwd), *MODE],
               "env": {"PYTHONPATH": str(ROOT), "CLISUP_SOCKET": here.socket}}  # fmt: skip
     config = json.dumps({"mcpServers": {"clisup": server}})
     argv = [str(claude_binary()), "-p", "Start an agent.", "--output-format", "stream-json", "--verbose"]
     argv += ["--mcp-config", config, "--strict-mcp-config", "--allowedTools", "mcp__clisup"]
     with FakeMessagesAPI(Scenario("outer", outer, recorded=False)) as api:
         env = {**environment(here, tmp_path), "ANTHROPIC_BASE_URL": api.url}
-        process = subprocess.Popen(argv, cwd=here.cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            argv, cwd=here.cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
         lines: list[dict[str, Any]] = []
 
         def read() -> None:
@@ -77,9 +80,6 @@ def inner(tmp_path: Path) -> Scenario:
     """A claude that runs a command which waits for the file `go`, then says its words."""
     waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo ran >> {tmp_path}/ran"
     return Scenario("inner", in_turn(use(bash("wait", waits)), say("Inner words.")), recorded=False)
-
-
-MODE = ("--permission-mode", "claude=acceptEdits")
 
 
 def test_claude_starts_a_claude_and_follows_it_while_the_daemon_is_killed(lab: Lab, tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_the_entry_is_added_by_the_clis_own_command(tmp_path: Path, cli: str, fi
     ran = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     text = (home / file).read_text()
-    assert "clisup" in text and "acceptEdits" in text and '"2"' in text
+    assert "clisup" in text and "bypassPermissions" in text and '"2"' in text

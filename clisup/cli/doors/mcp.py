@@ -27,16 +27,20 @@ _CLIS = ("claude", "codex", "gemini", "qwen")
 @click.option("--budget-usd", type=click.FloatRange(min=0, min_open=True), help="The most that one agent may cost.")
 @click.option("--depth", type=click.IntRange(1, 5), default=1, show_default=True,
               help="Generations of agents. With 2, agents may start agents.")  # fmt: skip
-@click.option("--agents", type=click.IntRange(1, 1000), default=16, show_default=True, help="Agents that are open at once.")
+@click.option(
+    "--agents", type=click.IntRange(1, 1000), default=16, show_default=True, help="Agents that are open at once."
+)
 @click.option("--may-approve", is_flag=True, help="Let the client answer the approvals of its agents.")
-@click.option("--log-file", metavar="FILE", help="Log tools and errors here. The log has no texts of prompts and answers.")
+@click.option(
+    "--log-file", metavar="FILE", help="Log tools and errors here. The log has no texts of prompts and answers."
+)
 @no_start_option
 @click.pass_context
 def mcp(
     ctx: click.Context, root: str | None, modes: tuple[str, ...], budget_usd: float | None, depth: int, agents: int,
     may_approve: bool, log_file: str | None, no_start: bool,
 ) -> int:  # fmt: skip
-    """Serve an MCP client on stdin and stdout, so that its agent can start and follow other agents.
+    """Serve an MCP client on stdin and stdout, whose agent starts others.
 
     claude, codex and other CLIs start this command; "clisup mcp install" writes the entry. The agents belong to the
     daemon: they go on when the client ends. docs/how-to/mcp.md has the tools and their bounds.

@@ -16,12 +16,12 @@ from clisup.client.reconnect import new_key
 from clisup.doors.acp.calls import surely
 from clisup.doors.acp.commands import run_command
 from clisup.doors.acp.connection import EditorConnection
-from clisup.doors.log import DoorLog, traceback_of
 from clisup.doors.acp.prompts import EditorCommand, command_of, prompt_of
 from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result, list_param, negotiated, text_param
 from clisup.doors.acp.session import EditorSession
 from clisup.doors.acp.settings import COMMANDS, SessionBackend, mcp_config, session_info
 from clisup.doors.acp.turns import EditorTurn, prompt_result
+from clisup.doors.log import DoorLog, traceback_of
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.wire.jsonrpc import Request
 

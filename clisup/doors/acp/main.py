@@ -10,8 +10,8 @@ import trio
 from clisup.client.aio import open_client
 from clisup.doors.acp.connection import EditorConnection
 from clisup.doors.acp.door import AcpDoor, DoorOptions
-from clisup.doors.log import DoorLog
 from clisup.doors.acp.protocol import error_object
+from clisup.doors.log import DoorLog
 from clisup.errors import EXIT_OK, ClisupError
 
 __all__ = ["serve_editor"]

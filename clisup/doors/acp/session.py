@@ -22,7 +22,6 @@ from clisup.client.reconnect import may_come_back
 from clisup.doors.acp.calls import surely
 from clisup.doors.acp.connection import EditorConnection, EditorRefused
 from clisup.doors.acp.history import replay, replay_settings, with_payload
-from clisup.doors.log import DoorLog
 from clisup.doors.acp.questions import (
     EditorDialog,
     answer_of_choices,
@@ -34,6 +33,7 @@ from clisup.doors.acp.questions import (
 from clisup.doors.acp.settings import SessionBackend, config_options, modes
 from clisup.doors.acp.turns import EditorTurn
 from clisup.doors.acp.updates import UpdateMaker, call_id, chunk, tool_call
+from clisup.doors.log import DoorLog
 from clisup.errors import ClisupError
 
 __all__ = ["EditorSession"]

@@ -30,7 +30,7 @@ from clisup.doors.mcp.bounds import (
     left_of,
     wait_within,
 )
-from clisup.doors.mcp.news import AgentNews, AgentRow, AskedApproval, NewsFold, asked_of, news_of
+from clisup.doors.mcp.news import AgentNews, AgentRow, NewsFold, WaitingCall, asked_of, news_of
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.wire.results import BackendInfo, SessionDetail, SessionSummary
 
@@ -63,7 +63,7 @@ CALL: ContextVar[ToolCaller] = ContextVar("call")
 """The caller of the tool that runs."""
 
 
-class BackendRow(BaseModel):
+class StartableBackend(BaseModel):
     """Backend that an agent can be started on."""
 
     name: str
@@ -101,10 +101,10 @@ class AgentTools:
 
     # -- the tools
 
-    async def backends(self) -> list[BackendRow]:
+    async def backends(self) -> list[StartableBackend]:
         """List the CLIs on which an agent can be started."""
         return [
-            BackendRow(name=b.name, version=b.version, available=b.unavailable_reason is None, reason=b.unavailable_reason)
+            StartableBackend(name=b.name, version=b.version, available=b.unavailable_reason is None, reason=b.unavailable_reason)
             for b in await self.client.backends()
         ]  # fmt: skip
 
@@ -115,8 +115,12 @@ class AgentTools:
         cwd: Annotated[str | None, Field(description="Its directory; without it, this server's root.")] = None,
         model: Annotated[str | None, Field(description="Model; without it, the CLI's own default.")] = None,
         title: Annotated[str | None, Field(description="Title that people see in lists.", max_length=200)] = None,
-        worktree: Annotated[bool, Field(description="Give it a git worktree of its own, for work in parallel.")] = False,
-        budget_usd: Annotated[float | None, Field(description="The most that it may cost, in US dollars.", gt=0)] = None,
+        worktree: Annotated[
+            bool, Field(description="Give it a git worktree of its own, for work in parallel.")
+        ] = False,
+        budget_usd: Annotated[
+            float | None, Field(description="The most that it may cost, in US dollars.", gt=0)
+        ] = None,
         wait_s: Wait = WAIT_S,
         key: Key = None,
     ) -> AgentNews:
@@ -138,7 +142,9 @@ class AgentTools:
         async with self._opening:
             known = await self._known(session_id)
             if known is None:
-                self._bounds.check_room(len([row for row in await self.client.sessions() if CLIENT_LABEL in row.labels]))
+                self._bounds.check_room(
+                    len([row for row in await self.client.sessions() if CLIENT_LABEL in row.labels])
+                )
                 budget = self._bounds.budget(budget_usd, left_of(parent.budget) if parent else None)
                 options["budget"] = None if budget is None else {"usd": budget}
                 labels |= {} if budget is None else {OWN_BUDGET_LABEL: repr(budget)}
@@ -191,7 +197,7 @@ class AgentTools:
         ]  # fmt: skip
         return [_row(row) for row in rows[:MAX_ROWS]]
 
-    async def approvals(self) -> list[AskedApproval]:
+    async def approvals(self) -> list[WaitingCall]:
         """List the tool calls of agents that wait for a decision."""
         mine = {row.session_id for row in await self.client.sessions() if self._is_own(row)}
         return [asked_of(item) for item in await self.client.open_approvals() if item.session_id in mine][:MAX_ROWS]

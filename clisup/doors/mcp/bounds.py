@@ -108,7 +108,8 @@ def left_of(budget: JsonObject | None) -> float | None:
     limit = ((budget or {}).get("limit") or {}).get("usd")
     if limit is None:
         return None
-    return max(0.0, limit - (((budget or {}).get("used") or {}).get("usd") or 0.0))
+    used = ((budget or {}).get("used") or {}).get("usd") or 0.0
+    return max(0.0, float(limit) - float(used))
 
 
 def wait_within(wait_s: float) -> float:

@@ -11,7 +11,7 @@ from clisup.client.answers import Approval
 from clisup.client.events import ApprovalRequested, AssistantMessage, Envelope, ToolUse, TurnCompleted
 from clisup.doors.tool_calls import changed_files, title_of
 
-__all__ = ["TEXT_CHARS", "AgentNews", "AgentRow", "AskedApproval", "NewsFold", "asked_of", "cut", "news_of"]
+__all__ = ["TEXT_CHARS", "AgentNews", "AgentRow", "NewsFold", "WaitingCall", "asked_of", "cut", "news_of"]
 
 TEXT_CHARS = 20_000
 """Characters of a text at most. claude shows its model no longer results than 25,000 tokens by default."""
@@ -20,7 +20,9 @@ MAX_FILES = 50
 MAX_TOOLS = 50
 
 NewsState = Literal["running", "waiting", "done", "failed", "interrupted", "timed_out", "idle", "closed"]
-_OUTCOMES: dict[str, NewsState] = {"completed": "done", "failed": "failed", "interrupted": "interrupted", "timed_out": "timed_out"}  # fmt: skip
+_OUTCOMES: dict[str, NewsState] = {
+    "completed": "done", "failed": "failed", "interrupted": "interrupted", "timed_out": "timed_out",
+}  # fmt: skip
 _NEXT = {
     "running": "Call follow with this session and after_seq.",
     "waiting": "A person must answer: `clisup approvals`, an editor or the web page. Then call follow.",
@@ -33,7 +35,7 @@ _NEXT = {
 }
 
 
-class AskedApproval(BaseModel):
+class WaitingCall(BaseModel):
     """Tool call of an agent that waits for a decision."""
 
     approval_id: str
@@ -59,7 +61,7 @@ class AgentNews(BaseModel):
     files: list[str] = []
     cost_usd: float | None = None
     error: str | None = None
-    approvals: list[AskedApproval] = []
+    approvals: list[WaitingCall] = []
     after_seq: int
     next: str
 
@@ -144,11 +146,11 @@ def news_of(state: str, *, waits: bool, busy: bool) -> NewsState:
     return "waiting" if waits else "running" if busy else "idle"
 
 
-def asked_of(approval: Approval) -> AskedApproval:
+def asked_of(approval: Approval) -> WaitingCall:
     """Return an approval as the tools give it."""
     small = approval.blob is None and len(str(approval.input)) <= TEXT_CHARS
     about = title_of(approval.tool_name, approval.input)
-    return AskedApproval(
+    return WaitingCall(
         approval_id=approval.approval_id, session=approval.session_id, tool=approval.tool_name, about=about,
         input=approval.input if small else None,
     )  # fmt: skip

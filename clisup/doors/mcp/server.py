@@ -24,7 +24,7 @@ from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.doors.log import DoorLog, traceback_of
 from clisup.doors.mcp.agents import CALL, AgentTools, ToolCaller
 from clisup.doors.mcp.bounds import CLIENT_LABEL, DEPTH_LABEL, MAX_WAIT_S, AgentBounds
-from clisup.doors.mcp.transcript import MAX_EVENTS, TRANSCRIPT_TYPES, Transcript
+from clisup.doors.mcp.transcript import MAX_EVENTS, TRANSCRIPT_TYPES, SessionTranscript
 from clisup.errors import ClisupError
 
 __all__ = ["INSTRUCTIONS", "McpDoor"]
@@ -104,7 +104,7 @@ class McpDoor:
         """Return the conversation of a session."""
         try:
             info = await self._tools.readable(session_id)
-            transcript, session = Transcript(), self._tools.client.attach(session_id)
+            transcript, session = SessionTranscript(), self._tools.client.attach(session_id)
             async for envelope in session.history(max(0, info.next_seq - 1 - MAX_EVENTS), types=TRANSCRIPT_TYPES):
                 transcript.take(envelope)
         except ClisupError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clisup.client.events import AssistantMessage, Envelope, Gap, PromptAccepted, ToolUse, TurnCompleted
 from clisup.doors.tool_calls import title_of
 
-__all__ = ["MAX_EVENTS", "TRANSCRIPT_CHARS", "TRANSCRIPT_TYPES", "Transcript"]
+__all__ = ["MAX_EVENTS", "TRANSCRIPT_CHARS", "TRANSCRIPT_TYPES", "SessionTranscript"]
 
 TRANSCRIPT_CHARS = 100_000
 """Characters of a transcript at most. The oldest parts are left out."""
@@ -16,8 +16,8 @@ MAX_EVENTS = 20_000
 TRANSCRIPT_TYPES = ["prompt_accepted", "message", "tool_use", "turn_completed"]
 
 
-class Transcript:
-    """Transcript of the events that it has taken."""
+class SessionTranscript:
+    """SessionTranscript of the events that it has taken."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

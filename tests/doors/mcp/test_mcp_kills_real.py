@@ -73,7 +73,10 @@ def test_the_daemon_is_killed_while_a_tool_waits_for_an_agent(serve: Serve, tmp_
                 if phase == "approval":
                     (asked,) = await door.until(lambda: door.call("approvals"))
                     daemon.call(
-                        "approval/respond", approval_id=asked["approval_id"], session_id=news["session"], decision="allow"
+                        "approval/respond",
+                        approval_id=asked["approval_id"],
+                        session_id=news["session"],
+                        decision="allow",
                     )
             (last,) = ended if phase != "sent" else [await door.call("follow", session=news["session"])]
             check(daemon, phase, last)

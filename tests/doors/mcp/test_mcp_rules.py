@@ -17,7 +17,7 @@ from clisup.client.events import (
 )
 from clisup.doors.mcp.bounds import MAX_WAIT_S, AgentBounds, left_of, wait_within
 from clisup.doors.mcp.news import MAX_FILES, MAX_TOOLS, TEXT_CHARS, NewsFold, cut
-from clisup.doors.mcp.transcript import TRANSCRIPT_CHARS, Transcript
+from clisup.doors.mcp.transcript import TRANSCRIPT_CHARS, SessionTranscript
 from clisup.errors import UsageError
 from clisup.model.events import Block, TurnError
 
@@ -133,7 +133,7 @@ def test_news_are_bounded() -> None:
 
 
 def test_a_transcript_is_bounded_and_says_what_it_leaves_out() -> None:
-    transcript = Transcript()
+    transcript = SessionTranscript()
     transcript.take(envelope(1, PromptAccepted(delivery="delivered", text="Do it.")))
     transcript.take(envelope(2, PromptAccepted(delivery="delivered")))
     transcript.take(envelope(3, words("Well.")))
@@ -145,6 +145,6 @@ def test_a_transcript_is_bounded_and_says_what_it_leaves_out() -> None:
         transcript.take(envelope(5 + number, words("z" * 10_000)))
     text = transcript.text()
     assert text.startswith("(Older parts are left out.)") and len(text) < TRANSCRIPT_CHARS + 100
-    gap = Transcript()
+    gap = SessionTranscript()
     gap.take(envelope(9, Gap(1, 9, "retention")))
     assert gap.text() == "(Older parts are left out.)"

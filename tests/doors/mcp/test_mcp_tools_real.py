@@ -30,8 +30,15 @@ def test_an_agent_is_started_followed_and_given_more_work(serve: Serve) -> None:
     async def body(door: McpCaller) -> None:
         (row,) = [row for row in await door.call("backends") if row["name"] == "demo"]
         assert row["available"] and row["version"]
-        news = await door.call("start", backend="demo", prompt="@tool Bash {\"command\": \"ls\"}\nDone with it.", title="Nightly")
-        assert (news["state"], news["text"], news["tools"], news["approvals"]) == ("done", "Done with it.", {"Bash": 1}, [])
+        news = await door.call(
+            "start", backend="demo", prompt='@tool Bash {"command": "ls"}\nDone with it.', title="Nightly"
+        )
+        assert (news["state"], news["text"], news["tools"], news["approvals"]) == (
+            "done",
+            "Done with it.",
+            {"Bash": 1},
+            [],
+        )
         assert news["cost_usd"] is not None and news["after_seq"] > 0 and news["turn"]
         idle = await door.call("follow", session=news["session"], after_seq=news["after_seq"], wait_s=1)
         assert idle["state"] == "idle" and idle["text"] == ""
@@ -54,7 +61,9 @@ def test_start_returns_early_and_follow_waits_for_the_end(serve: Serve, tmp_path
     daemon, go = serve(), tmp_path / "go"
 
     async def body(door: McpCaller) -> None:
-        news = await door.call("start", backend="demo", prompt=f'@tool Read {{"file_path": "a"}}\n@wait-file {go}\nThe end.', wait_s=0)
+        news = await door.call(
+            "start", backend="demo", prompt=f'@tool Read {{"file_path": "a"}}\n@wait-file {go}\nThe end.', wait_s=0
+        )
         assert news["state"] == "running" and "follow" in news["next"]
         while not news["tools"]:
             news = await door.call("follow", session=news["session"], wait_s=0.2)
@@ -64,7 +73,9 @@ def test_start_returns_early_and_follow_waits_for_the_end(serve: Serve, tmp_path
             ended: list[Any] = []
 
             async def follow() -> None:
-                ended.append(await door.call("follow", session=news["session"], after_seq=news["after_seq"], wait_s=BOUND_S))
+                ended.append(
+                    await door.call("follow", session=news["session"], after_seq=news["after_seq"], wait_s=BOUND_S)
+                )
 
             nursery.start_soon(follow)
             await door.until(lambda: _true(door.progress))
@@ -252,7 +263,9 @@ def test_agents_start_agents_as_deep_as_the_user_allows(serve: Serve) -> None:
                         "budget_usd": 0.5})  # fmt: skip
 
     async def body(door: McpCaller) -> None:
-        news = await door.call("start", backend="demo", prompt=f"@mcp start {inner}\n@text Outer words.", wait_s=BOUND_S)
+        news = await door.call(
+            "start", backend="demo", prompt=f"@mcp start {inner}\n@text Outer words.", wait_s=BOUND_S
+        )
         assert news["state"] == "done" and "Outer words." in news["text"]
         rows = {row["session"]: row for row in await door.call("sessions", label="mcp")}
         assert len(rows) == 2
@@ -263,7 +276,11 @@ def test_agents_start_agents_as_deep_as_the_user_allows(serve: Serve) -> None:
         # Its own agent was not possible, and its budget came from its parent's.
         assert daemon.call("session/get", session_id=news["session"])["budget"]["limit"]["usd"] == 1.5
         assert daemon.call("session/get", session_id=child["session"])["budget"]["limit"]["usd"] == 0.5
-        results = [e["content"] for e in daemon.call("session/events", session_id=news["session"], limit=1000)["events"] if e["type"] == "tool_result"]
+        results = [
+            e["content"]
+            for e in daemon.call("session/events", session_id=news["session"], limit=1000)["events"]
+            if e["type"] == "tool_result"
+        ]
         assert any("Inner words." in content for content in results)
 
     drive(daemon, body, "--depth", "2", "--budget-usd", "2")
