@@ -162,7 +162,14 @@ def test_segments_of_any_events_are_in_order_and_within_the_window(found: list[t
 def test_the_axis_has_a_few_times_within_the_window(span: str) -> None:
     window = window_of(span, at(1234))
     ticks = ticks_of(window)
-    assert 4 <= len(ticks) <= 8 and all(0 <= tick.x <= window.part(window.now) for tick in ticks)
+    assert 3 <= len(ticks) <= 6 and all(0 <= tick.x <= window.part(window.now) for tick in ticks)
+
+
+@given(st.floats(0, 86_400))
+def test_the_window_begins_with_the_first_event_of_young_sessions(age: float) -> None:
+    window = window_of("6h", at(0), at(-age))
+    assert window.now - window.start == min(6 * 3600, max(30, at(0) - at(-age)))
+    assert 1 <= len(ticks_of(window)) <= 6
 
 
 def test_no_name_of_a_tool_or_task_brings_markup() -> None:

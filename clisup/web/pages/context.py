@@ -35,7 +35,7 @@ async def _page(request: Request, usage: JsonObject | None) -> Response:
     row = await link.call("session/get", session_id=session_id)
     last = int(row["next_seq"]) - 1
     events = await stored_events(link, session_id, max(0, last - WINDOW_SEQS), last, EVENTS)
-    series = series_of(events, None if usage is None else usage.get("max_tokens"))
+    series = series_of(events)
     return page_of(
         request, "context.html", title="Context", head=head_of(row), gauge=gauge_of(usage, series), series=series,
         can_ask=bool(row.get("live")),

@@ -13,7 +13,7 @@ from clisup.web.link import PageLink
 from clisup.web.pages.session import stored_events
 from clisup.web.pages.site import page_of, shown, site_of
 from clisup.web.views.conversation import WINDOW_SEQS
-from clisup.web.views.timeline import EVENTS, KINDS, MARKS, SPANS, Lane, Window, lane_of, ticks_of, window_of
+from clisup.web.views.timeline import EVENTS, KINDS, MARKS, SPANS, begin_of, lane_of, ticks_of, window_of
 
 __all__ = ["MOST_LANES", "timeline"]
 
@@ -35,24 +35,27 @@ async def timeline(request: Request) -> Response:
         rows, seqs = [await link.call("session/get", session_id=only)], WINDOW_SEQS
     else:
         rows, seqs = (await link.call("daemon/status"))["sessions"], LANE_SEQS
-    window = window_of(name, time.time())
-    recent = sorted((row for row in rows if only or _last(row) > window.start), key=_last, reverse=True)
-    lanes = [await _lane(link, row, window, seqs) for row in recent[:MOST_LANES]]
+    now = time.time()
+    recent = sorted((row for row in rows if only or _last(row, now) > now - SPANS[name]), key=lambda row: _last(row, now), reverse=True)
+    read = [(row, *await _read(link, row, seqs)) for row in recent[:MOST_LANES]]
+    begins = [begin for _, events, _ in read if (begin := begin_of(events)) is not None]
+    window = window_of(name, now, min(begins, default=None))
+    lanes = [lane_of(row, events, window, whole=whole) for row, events, whole in read]
     return page_of(
         request, "timeline.html", title="Timeline", lanes=lanes, more=max(0, len(recent) - MOST_LANES), ticks=ticks_of(window),
         now_x=window.part(window.now), span=name, spans=list(SPANS), only=only, kinds=KINDS, marks=MARKS,
     )  # fmt: skip
 
 
-async def _lane(link: PageLink, row: JsonObject, window: Window, seqs: int) -> Lane:
+async def _read(link: PageLink, row: JsonObject, seqs: int) -> tuple[list[JsonObject], bool]:
+    """Return the last events of a session, and whether these are all."""
     last = int(row["next_seq"]) - 1
     after = max(int(row["first_seq"]) - 1, last - seqs, 0)
-    events = await stored_events(link, row["session_id"], after, last, EVENTS)
-    return lane_of(row, events, window, whole=after == 0)
+    return await stored_events(link, row["session_id"], after, last, EVENTS), after == 0
 
 
-def _last(row: JsonObject) -> float:
+def _last(row: JsonObject, now: float) -> float:
     """Return the time of the newest event of a session; for a running turn, now."""
     if row.get("turn_id"):
-        return time.time()
+        return now
     return datetime.fromisoformat(row["last_event"]["ts"]).timestamp() if row.get("last_event") else 0.0

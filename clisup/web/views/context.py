@@ -58,22 +58,21 @@ class CompactionMark(NamedTuple):
 
 
 class ContextSeries(NamedTuple):
-    """Context over the model calls of a session. `top` is the number of tokens at the drawing's top."""
+    """Context over the model calls of a session. `top` are the tokens at the drawing's top."""
 
     points: list[ContextPoint]
     marks: list[CompactionMark]
-    top: int
-    top_words: str
-    turns: int
+    top: str
     summary: str
 
 
 class ContextCategory(NamedTuple):
-    """Part of the context by the CLI's own count."""
+    """Part of the context by the CLI's own count. `free`: the part is room that is left."""
 
     name: str
     tokens: str
     percent: int
+    free: bool
 
 
 class ContextGauge(NamedTuple):
@@ -86,23 +85,22 @@ class ContextGauge(NamedTuple):
     categories: list[ContextCategory]
 
 
-def series_of(events: Iterable[JsonObject], limit: int | None = None) -> ContextSeries:
-    """Return the series of a session's events. `limit` is the size of the context window, if the CLI has told it."""
+def series_of(events: Iterable[JsonObject]) -> ContextSeries:
+    """Return the series of a session's events."""
     reported, counted, compactions = _read(events)
     own = reported if reported else counted
     marks = _distinct(compactions, [order for order, _ in own])
     first = max(0, len(own) - MOST_POINTS)
     points = [point for _, point in own[first:]]
     marks = [mark._replace(after=mark.after - first) for mark in marks if mark.after >= first]
-    top = max([point.tokens for point in points] + [limit or 0])
+    top = max((point.tokens for point in points), default=0)
     width = 100 / max(1, len(points))
     points = [
         point._replace(x=round(n * width, 3), width=round(width * 0.8, 3), height=round(100 * point.tokens / max(1, top), 2))
         for n, point in enumerate(points)
     ]
     marks = [mark._replace(x=round(mark.after * width - width * 0.1, 3)) for mark in marks]
-    turns = len({point.turn for point in points})
-    return ContextSeries(points, marks, top, count(top), turns, _summary(points, marks))
+    return ContextSeries(points, marks, count(top), _summary(points, marks))
 
 
 def gauge_of(usage: JsonObject | None, series: ContextSeries) -> ContextGauge | None:
@@ -122,7 +120,8 @@ def gauge_of(usage: JsonObject | None, series: ContextSeries) -> ContextGauge | 
 
 def _category(one: JsonObject, whole: int) -> ContextCategory:
     used = _number(one.get("tokens"))
-    return ContextCategory(clip(str(one.get("name") or "?"), 60), count(used), min(100, round(100 * used / max(1, whole))))
+    percent = min(100, max(0, round(100 * used / max(1, whole))))
+    return ContextCategory(clip(str(one.get("name") or "?"), 60), count(used), percent, one.get("kind") == "free")
 
 
 _Ordered = list[tuple[int, ContextPoint]]

@@ -13,8 +13,8 @@ from clisup.cli.views.terminal import brief, clip
 from clisup.client.raw import JsonObject
 
 __all__ = [
-    "EVENTS", "KINDS", "MARKS", "MOST_LISTED", "MOST_MARKS", "MOST_SEGMENTS", "SPANS", "Lane", "LaneMark", "Segment", "Tick",
-    "Window", "lane_of", "ticks_of", "window_of",
+    "EVENTS", "KINDS", "LEAST_S", "MARKS", "MOST_LISTED", "MOST_MARKS", "MOST_SEGMENTS", "SPANS", "Lane", "LaneMark", "Segment", "Tick",
+    "Window", "begin_of", "lane_of", "ticks_of", "window_of",
 ]  # fmt: skip
 
 EVENTS = [
@@ -47,6 +47,11 @@ MOST_LISTED = 60
 _AHEAD = 0.05
 """Part of the span that lies after now, for the limits of the watchdog."""
 
+LEAST_S = 30.0
+"""Seconds of a window at least."""
+
+_STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 6 * 3600)
+_MOST_TICKS = 6
 _WORDS = 100
 
 
@@ -118,17 +123,24 @@ class Tick(NamedTuple):
     words: str
 
 
-def window_of(name: str, now: float) -> Window:
-    """Return the window of a span in `SPANS`."""
-    span = SPANS[name]
-    return Window(now - span, now, now + span * _AHEAD)
+def window_of(name: str, now: float, begin: float | None = None) -> Window:
+    """Return the window of a span in `SPANS`. It begins later if nothing happened before `begin`."""
+    start = now - SPANS[name]
+    if begin is not None:
+        start = max(start, min(begin, now - LEAST_S))
+    return Window(start, now, now + (now - start) * _AHEAD)
+
+
+def begin_of(events: Iterable[JsonObject]) -> float | None:
+    """Return the time of the first event, or None without one."""
+    return next((at for event in events if (at := _seconds(event.get("ts")))), None)
 
 
 def ticks_of(window: Window) -> list[Tick]:
-    """Return the times on the axis, by UTC: every 10 minutes, every hour, or every 4 hours."""
-    step = next(step for step in (600, 3600, 4 * 3600) if (window.end - window.start) / step <= 8)
+    """Return a few times on the axis, in UTC."""
+    step = next(step for step in _STEPS if (window.end - window.start) / step <= _MOST_TICKS)
     first = int(window.start // step + 1) * step
-    return [Tick(window.part(at), clock(at)[:5]) for at in range(first, int(window.now), step)]
+    return [Tick(window.part(at), clock(at)[: 8 if step < 60 else 5]) for at in range(first, int(window.now) + 1, step)]
 
 
 def lane_of(row: JsonObject, events: Iterable[JsonObject], window: Window, *, whole: bool) -> Lane:
@@ -286,10 +298,10 @@ def _limit(row: JsonObject, window: Window) -> list[tuple[str, float, str]]:
 def _summary(segments: list[Segment], marks: list[LaneMark]) -> str:
     """Return the lane in words: the time of each kind, and the marks."""
     spent = {kind: sum(one.end - one.start for one in segments if one.kind == kind) for kind in KINDS}
-    parts = [f"{KINDS[kind]} {brief(seconds)}" for kind, seconds in spent.items() if seconds]
+    parts = [f"{KINDS[kind]} {brief(seconds)}" for kind, seconds in spent.items() if seconds >= 0.5]
     counts = {kind: sum(mark.kind == kind for mark in marks) for kind in MARKS}
     parts += [f"{MARKS[kind]}: {number}" for kind, number in counts.items() if number]
-    return ", ".join(parts) or "Nothing in this time"
+    return ", ".join(parts) or ("Less than a second" if segments else "Nothing in this time")
 
 
 def _joined(names: dict[str, str]) -> str:
