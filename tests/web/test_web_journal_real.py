@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Callable
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from harness import Harness, until
 from web_process import Pages
 
-from clisup.web.views.timeline import EVENTS, Window, lane_of
+from clisup.web.views.timeline import EVENTS, LaneReader, Window, lane_of
 
 SCRIPT = "<script>owned</script>"
 
@@ -30,7 +31,9 @@ def events_of(daemon: Harness, session_id: str, *types: str) -> list[dict[str, A
 
 def ended(daemon: Harness, session_id: str, turns: int = 1) -> list[dict[str, Any]]:
     """Wait for the end of the session's turns."""
-    return until(lambda: (found := events_of(daemon, session_id, "turn_completed")) and len(found) >= turns and found, "no end")
+    return until(
+        lambda: (found := events_of(daemon, session_id, "turn_completed")) and len(found) >= turns and found, "no end"
+    )
 
 
 def notices(daemon: Harness, session_id: str, code: str) -> list[dict[str, Any]]:
@@ -53,15 +56,17 @@ def test_a_turn_that_a_killed_daemon_adopted_is_one_unbroken_bar_with_a_hairline
     (start,) = [datetime.fromisoformat(one["ts"]).timestamp() for one in events if one["type"] == "turn_started"]
     stop = datetime.fromisoformat(end["ts"]).timestamp()
     row = daemon.call("session/get", session_id=session_id)
-    lane = lane_of(row, events, Window(start, stop, stop), whole=True)
+    lane = lane_of(row, LaneReader(events), Window(start, stop, stop), whole=True)
     turn = [one for one in lane.segments if one.turn]
     assert {one.kind for one in turn} == {"model"} and (turn[0].start, turn[-1].end) == (start, stop)
-    assert all(one.end == after.start for one, after in zip(turn, turn[1:], strict=False)), "the bar is broken"
+    assert all(one.end == after.start for one, after in pairwise(turn)), "the bar is broken"
     (mark,) = [one for one in lane.marks if one.kind == "restart"]
     assert start < mark.at < stop and any(one.start < mark.at < one.end for one in turn)
 
     page = made.browser("observe").get(f"/timeline?session={session_id}")[1]
-    (x,) = [float(found) for found in re.findall(r'class="at restart" x1="([\d.]+)%" x2="[\d.]+%" y1="0" y2="36"', page)]
+    (x,) = [
+        float(found) for found in re.findall(r'class="at restart" x1="([\d.]+)%" x2="[\d.]+%" y1="0" y2="36"', page)
+    ]
     bars = re.findall(r'class="seg model" x="([\d.]+)%" width="([\d.]+)%"', page)
     assert any(float(left) <= x <= float(left) + float(width) for left, width in bars)
     assert "Daemon restarted: 1" in page and "Timeline of Survivor" in page
@@ -69,7 +74,10 @@ def test_a_turn_that_a_killed_daemon_adopted_is_one_unbroken_bar_with_a_hairline
 
 def test_the_timeline_has_recent_sessions_and_the_span_that_is_asked_for(pages: Callable[..., Pages]) -> None:
     made = pages()
-    first, second = opened(made.daemon, "Hello.", title="First"), opened(made.daemon, '@tool Read {"file_path": "a"}', title="Second")
+    first, second = (
+        opened(made.daemon, "Hello.", title="First"),
+        opened(made.daemon, '@tool Read {"file_path": "a"}', title="Second"),
+    )
     for one in (first, second):
         ended(made.daemon, one)
     browser = made.browser("observe")
@@ -84,7 +92,10 @@ def test_the_processes_of_a_tool_are_shown_as_a_tree_while_it_runs(pages: Callab
     made = pages()
     session_id = opened(made.daemon, "@bash sh -c 'sleep 3571 & wait'")
     browser = made.browser("observe")
-    page = until(lambda: "sleep 3571</code>" in (text := browser.get(f"/sessions/{session_id}/processes")[1]) and text, "no process")
+    page = until(
+        lambda: "sleep 3571</code>" in (text := browser.get(f"/sessions/{session_id}/processes")[1]) and text,
+        "no process",
+    )
     tree = page[page.index('id="tree"') : page.index("Ends of processes")]
     pids = [int(pid) for pid in re.findall(r"<tr><td>(\d+)</td>", tree)]
     started = events_of(made.daemon, session_id, "process_started")[0]
@@ -93,7 +104,10 @@ def test_the_processes_of_a_tool_are_shown_as_a_tree_while_it_runs(pages: Callab
     assert "got exactly the intended environment" in page and "CLISUP_SESSION" in page
     made.daemon.call("session/interrupt", session_id=session_id)
     ended(made.daemon, session_id)
-    page = until(lambda: "No process runs" in (text := browser.get(f"/sessions/{session_id}/processes")[1]) and text, "it still runs")
+    page = until(
+        lambda: "No process runs" in (text := browser.get(f"/sessions/{session_id}/processes")[1]) and text,
+        "it still runs",
+    )
     assert "ended by client" in page
 
 
@@ -123,7 +137,7 @@ def test_the_context_is_drawn_by_the_journal_and_counted_by_the_cli_when_asked(p
     assert notices(made.daemon, session_id, "asked") == [], "a look at the page asks nothing"
     status, page = driver.post(path, {})
     assert status == 200 and "200.0k" in page and 'id="categories"' in page
-    (asked,) = notices(made.daemon, session_id, "asked")
+    assert len(notices(made.daemon, session_id, "asked")) == 1
     assert driver.get(path)[0] == 200
 
 

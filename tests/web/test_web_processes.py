@@ -21,7 +21,14 @@ from clisup.web.views.processes import (
 )
 
 SCRIPT = "<script>alert(1)</script>"
-STARTED = {"type": "process_started", "pid": 10, "start_time": 7, "argv": ["claude", "-p"], "env_names": ["HOME"], "env_attested": True}
+STARTED = {
+    "type": "process_started",
+    "pid": 10,
+    "start_time": 7,
+    "argv": ["claude", "-p"],
+    "env_names": ["HOME"],
+    "env_attested": True,
+}
 
 
 def event(kind: str, /, **values: Any) -> dict[str, Any]:
@@ -53,7 +60,10 @@ def test_a_tree_that_is_not_of_the_run_is_not_shown(found: list[SeenProcess]) ->
 
 def test_commands_are_bounded_and_show_neither_secrets_nor_the_prompt() -> None:
     key = "sk-" + "a" * 30
-    found = [process(10, 1, "claude", "-p", "my prompt"), process(11, 10, "curl", f"Bearer {key}", "--token", "hunter2hunter2", "x" * 9999)]
+    found = [
+        process(10, 1, "claude", "-p", "my prompt"),
+        process(11, 10, "curl", f"Bearer {key}", "--token", "hunter2hunter2", "x" * 9999),
+    ]
     tree = tree_of(found, STARTED)
     assert tree is not None
     text = " ".join(one.command for one in tree[0])
@@ -103,11 +113,16 @@ def usage(tokens: int, turn: str = "t1") -> dict[str, Any]:
 
 
 def stop(tokens: int, **values: Any) -> dict[str, Any]:
-    return event("message_stop", usage={"input_tokens": 1, "cache_read_input_tokens": tokens - 2, "output_tokens": 1}, **values)
+    return event(
+        "message_stop", usage={"input_tokens": 1, "cache_read_input_tokens": tokens - 2, "output_tokens": 1}, **values
+    )
 
 
 def test_the_series_takes_what_the_cli_reports_else_the_usage_of_model_calls() -> None:
-    assert [point.tokens for point in series_of([stop(100), stop(999, parent_tool_use_id="u"), stop(200)]).points] == [100, 200]
+    assert [point.tokens for point in series_of([stop(100), stop(999, parent_tool_use_id="u"), stop(200)]).points] == [
+        100,
+        200,
+    ]
     assert [point.tokens for point in series_of([stop(100), usage(50), stop(200), usage(60)]).points] == [50, 60]
     assert "not reported" in series_of([event("turn_started")]).summary
 
@@ -136,7 +151,9 @@ def test_the_gauge_takes_the_answer_of_the_cli_with_its_categories() -> None:
     gauge = gauge_of(answer, series_of([usage(10)]))
     assert gauge is not None and (gauge.percent, gauge.limit, len(gauge.categories)) == (25, "200.0k", MOST_CATEGORIES)
     assert (gauge.categories[0].percent, gauge.categories[0].free) == (10, False)
-    odd = gauge_of({"total_tokens": None, "max_tokens": None, "percentage": 250.0, "model": None, "categories": []}, series_of([]))
+    odd = gauge_of(
+        {"total_tokens": None, "max_tokens": None, "percentage": 250.0, "model": None, "categories": []}, series_of([])
+    )
     assert odd is not None and odd.percent == 100
 
 

@@ -18,6 +18,7 @@ from clisup.web.views.timeline import (
     MOST_SEGMENTS,
     SPANS,
     Lane,
+    LaneReader,
     Window,
     lane_of,
     ticks_of,
@@ -39,7 +40,7 @@ def event(second: float, kind: str, /, **values: Any) -> dict[str, Any]:
 
 
 def drawn(*events: dict[str, Any], now: float = 100.0, row: dict[str, Any] | None = None, whole: bool = True) -> Lane:
-    return lane_of({**ROW, **(row or {})}, events, Window(at(0), at(now), at(now)), whole=whole)
+    return lane_of({**ROW, **(row or {})}, LaneReader(events), Window(at(0), at(now), at(now)), whole=whole)
 
 
 def shape(lane: Lane) -> list[tuple[str, float, float]]:
@@ -107,7 +108,8 @@ def test_the_watchdog_leaves_marks_and_shows_its_next_limit() -> None:
     evidence = {"phase": "tool", "limit_s": 60.0, "idle_s": 48.0}
     lane = lane_of(
         {**ROW, "turn_id": "t1", "next_timer": {"phase": "tool", "limit_s": 60.0, "fires_in_s": 5.0}},
-        [event(0, "turn_started"), event(40, "watchdog", action="warned", **evidence), event(80, "watchdog", action="credited", **evidence)],
+        LaneReader([event(0, "turn_started"), event(40, "watchdog", action="warned", **evidence),
+                    event(80, "watchdog", action="credited", **evidence)]),
         Window(at(0), at(90), at(100)),
         whole=True,
     )  # fmt: skip
@@ -125,15 +127,33 @@ def test_what_was_not_read_is_marked_as_unknown() -> None:
     assert lane.cut_x == 40.0 and shape(lane) == [("tool", 40, 100)]
 
 
+def test_a_late_event_of_an_ended_turn_begins_no_turn() -> None:
+    lane = drawn(event(0, "turn_started"), event(10, "turn_completed"), event(11, "process_exited", exit_code=0),
+                 event(50, "turn_started", turn_id="t2"), event(60, "turn_completed", turn_id="t2"))  # fmt: skip
+    assert [(one.kind, one.turn) for one in lane.segments] == [
+        ("model", "t1"),
+        ("idle", ""),
+        ("model", "t2"),
+        ("idle", ""),
+    ]
+
+
 def test_a_closed_session_ends_its_lane() -> None:
-    lane = drawn(event(0, "turn_started"), event(10, "turn_completed"), event(20, "notice", code="closed", message="", turn_id=None))
+    lane = drawn(
+        event(0, "turn_started"),
+        event(10, "turn_completed"),
+        event(20, "notice", code="closed", message="", turn_id=None),
+    )
     assert shape(lane) == [("model", 0, 10), ("idle", 10, 20)]
 
 
 def test_a_busy_day_makes_a_bounded_lane_that_has_no_hole() -> None:
     events = [event(0, "turn_started")]
     for second in range(1, 80_000, 4):
-        events += [event(second, "tool_use", tool_use_id="u", name="Read"), event(second + 2, "tool_result", tool_use_id="u")]
+        events += [
+            event(second, "tool_use", tool_use_id="u", name="Read"),
+            event(second + 2, "tool_result", tool_use_id="u"),
+        ]
         events.append(event(second + 2, "watchdog", action="warned", phase="tool"))
     lane = drawn(*events, now=86_400)
     assert len(lane.segments) <= MOST_SEGMENTS + 1 and len(lane.listed) <= MOST_LISTED and len(lane.marks) == MOST_MARKS
@@ -154,7 +174,7 @@ def test_segments_of_any_events_are_in_order_and_within_the_window(found: list[t
     lane = drawn(*events, now=300)
     for one, after in zip(lane.segments, lane.segments[1:], strict=False):
         assert one.end <= after.start
-    assert all(0 <= one.x and one.x + one.width <= 100.001 and one.start < one.end for one in lane.segments)
+    assert all(one.x >= 0 and one.x + one.width <= 100.001 and one.start < one.end for one in lane.segments)
     assert all(one.kind in KINDS for one in lane.segments)
 
 

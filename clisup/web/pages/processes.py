@@ -6,8 +6,8 @@ import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from clisup.client.raw import JsonObject
 from clisup.cli.views.terminal import size
+from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 from clisup.host.process.listing import processes_below
 from clisup.web.link import PageLink

@@ -107,7 +107,9 @@ async def _send(
     await messages.send(LiveMessage(html, str(seq)))
 
 
-async def stored_events(link: PageLink, session_id: str, after: int, end: int, types: list[str] | None) -> list[JsonObject]:
+async def stored_events(
+    link: PageLink, session_id: str, after: int, end: int, types: list[str] | None
+) -> list[JsonObject]:
     """Return the last stored events after a seq and up to `end`, at most `MOST_EVENTS`, with gaps."""
     found: list[JsonObject] = []
     while after < end:

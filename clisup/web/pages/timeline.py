@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from clisup.client.raw import JsonObject
 from clisup.web.link import PageLink
-from clisup.web.pages.session import stored_events
+from clisup.web.pages.session import MOST_EVENTS, stored_events
 from clisup.web.pages.site import page_of, shown, site_of
 from clisup.web.views.conversation import WINDOW_SEQS
-from clisup.web.views.timeline import EVENTS, KINDS, MARKS, SPANS, begin_of, lane_of, ticks_of, window_of
+from clisup.web.views.timeline import EVENTS, KINDS, MARKS, SPANS, LaneReader, lane_of, ticks_of, window_of
 
 __all__ = ["MOST_LANES", "timeline"]
 
@@ -36,22 +36,27 @@ async def timeline(request: Request) -> Response:
     else:
         rows, seqs = (await link.call("daemon/status"))["sessions"], LANE_SEQS
     now = time.time()
-    recent = sorted((row for row in rows if only or _last(row, now) > now - SPANS[name]), key=lambda row: _last(row, now), reverse=True)
+    recent = sorted(
+        (row for row in rows if only or _last(row, now) > now - SPANS[name]),
+        key=lambda row: _last(row, now),
+        reverse=True,
+    )
     read = [(row, *await _read(link, row, seqs)) for row in recent[:MOST_LANES]]
-    begins = [begin for _, events, _ in read if (begin := begin_of(events)) is not None]
+    begins = [reader.first for _, reader, _ in read if reader.first is not None]
     window = window_of(name, now, min(begins, default=None))
-    lanes = [lane_of(row, events, window, whole=whole) for row, events, whole in read]
+    lanes = [lane_of(row, reader, window, whole=whole) for row, reader, whole in read]
     return page_of(
         request, "timeline.html", title="Timeline", lanes=lanes, more=max(0, len(recent) - MOST_LANES), ticks=ticks_of(window),
         now_x=window.part(window.now), span=name, spans=list(SPANS), only=only, kinds=KINDS, marks=MARKS,
     )  # fmt: skip
 
 
-async def _read(link: PageLink, row: JsonObject, seqs: int) -> tuple[list[JsonObject], bool]:
-    """Return the last events of a session, and whether these are all."""
+async def _read(link: PageLink, row: JsonObject, seqs: int) -> tuple[LaneReader, bool]:
+    """Read the last events of a session. Return the reader, and whether these are all."""
     last = int(row["next_seq"]) - 1
     after = max(int(row["first_seq"]) - 1, last - seqs, 0)
-    return await stored_events(link, row["session_id"], after, last, EVENTS), after == 0
+    events = await stored_events(link, row["session_id"], after, last, EVENTS)
+    return LaneReader(events), after == 0 and len(events) < MOST_EVENTS
 
 
 def _last(row: JsonObject, now: float) -> float:

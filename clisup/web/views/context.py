@@ -88,7 +88,7 @@ class ContextGauge(NamedTuple):
 def series_of(events: Iterable[JsonObject]) -> ContextSeries:
     """Return the series of a session's events."""
     reported, counted, compactions = _read(events)
-    own = reported if reported else counted
+    own = reported or counted
     marks = _distinct(compactions, [order for order, _ in own])
     first = max(0, len(own) - MOST_POINTS)
     points = [point for _, point in own[first:]]
@@ -96,7 +96,9 @@ def series_of(events: Iterable[JsonObject]) -> ContextSeries:
     top = max((point.tokens for point in points), default=0)
     width = 100 / max(1, len(points))
     points = [
-        point._replace(x=round(n * width, 3), width=round(width * 0.8, 3), height=round(100 * point.tokens / max(1, top), 2))
+        point._replace(
+            x=round(n * width, 3), width=round(width * 0.8, 3), height=round(100 * point.tokens / max(1, top), 2)
+        )
         for n, point in enumerate(points)
     ]
     marks = [mark._replace(x=round(mark.after * width - width * 0.1, 3)) for mark in marks]

@@ -135,7 +135,11 @@ def _process(one: SeenProcess, depth: int, started: JsonObject) -> TreeProcess:
 
 def ends_of(events: Iterable[JsonObject]) -> list[EndedRun]:
     """Return the ends of processes, the actions of the watchdog and the daemon's reasons to end, newest first."""
-    found = [_end(event) for event in events if event["type"] in ("process_exited", "watchdog") or event.get("code") == "ending"]
+    found = [
+        _end(event)
+        for event in events
+        if event["type"] in ("process_exited", "watchdog") or event.get("code") == "ending"
+    ]
     return found[::-1][:MOST_ENDS]
 
 
@@ -171,5 +175,8 @@ def environment_of(started: JsonObject | None, report: JsonObject | None) -> Run
         names[:MOST_NAMES],
         groups,
         [clip(str(name), 80) for name in (report or {}).get("held_back") or []],
-        [plain(f"{one['list']}: {one.get('source') or '-'}, {one.get('date') or '-'}") for one in (report or {}).get("lists") or []],
+        [
+            plain(f"{one['list']}: {one.get('source') or '-'}, {one.get('date') or '-'}")
+            for one in (report or {}).get("lists") or []
+        ],
     )

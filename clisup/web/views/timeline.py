@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from clisup.cli.export.parts import SessionHead
 from clisup.cli.export.facts import title_of
+from clisup.cli.export.parts import SessionHead
 from clisup.cli.views.events import tool_words, words
 from clisup.cli.views.terminal import brief, clip
 from clisup.client.raw import JsonObject
 
 __all__ = [
-    "EVENTS", "KINDS", "LEAST_S", "MARKS", "MOST_LISTED", "MOST_MARKS", "MOST_SEGMENTS", "SPANS", "Lane", "LaneMark", "Segment", "Tick",
-    "Window", "begin_of", "lane_of", "ticks_of", "window_of",
+    "EVENTS", "KINDS", "LEAST_S", "MARKS", "MOST_LISTED", "MOST_MARKS", "MOST_SEGMENTS", "SPANS", "Lane", "LaneMark",
+    "LaneReader", "LaneSegment", "Tick", "Window", "lane_of", "ticks_of", "window_of",
 ]  # fmt: skip
 
 EVENTS = [
@@ -26,7 +26,14 @@ EVENTS = [
 SPANS = {"1h": 3600.0, "6h": 6 * 3600.0, "24h": 24 * 3600.0}
 """Seconds of the spans that a page offers."""
 
-KINDS = {"model": "Model", "tool": "Tool", "approval": "Approval", "retry": "Retry", "background": "Background", "idle": "Idle"}
+KINDS = {
+    "model": "Model",
+    "tool": "Tool",
+    "approval": "Approval",
+    "retry": "Retry",
+    "background": "Background",
+    "idle": "Idle",
+}
 """Kinds of segments and their names."""
 
 MARKS = {
@@ -67,7 +74,7 @@ class Window(NamedTuple):
         return round(100 * min(1.0, max(0.0, (at - self.start) / (self.end - self.start))), 3)
 
 
-class Segment(NamedTuple):
+class LaneSegment(NamedTuple):
     """Time in which a session did one kind of thing. `x` and `width` are percents of the lane."""
 
     kind: str
@@ -81,7 +88,13 @@ class Segment(NamedTuple):
     @property
     def name(self) -> str:
         """Return the segment in words."""
-        parts = [KINDS[self.kind], self.words, f"{clock(self.start)} to {clock(self.end)}", brief(self.end - self.start), self.turn]
+        parts = [
+            KINDS[self.kind],
+            self.words,
+            f"{clock(self.start)} to {clock(self.end)}",
+            brief(self.end - self.start),
+            self.turn,
+        ]
         return ", ".join(part for part in parts if part)
 
     @property
@@ -110,9 +123,9 @@ class Lane(NamedTuple):
     session_id: str
     title: str
     summary: str
-    segments: list[Segment]
+    segments: list[LaneSegment]
     marks: list[LaneMark]
-    listed: list[Segment]
+    listed: list[LaneSegment]
     cut_x: float
 
 
@@ -131,11 +144,6 @@ def window_of(name: str, now: float, begin: float | None = None) -> Window:
     return Window(start, now, now + (now - start) * _AHEAD)
 
 
-def begin_of(events: Iterable[JsonObject]) -> float | None:
-    """Return the time of the first event, or None without one."""
-    return next((at for event in events if (at := _seconds(event.get("ts")))), None)
-
-
 def ticks_of(window: Window) -> list[Tick]:
     """Return a few times on the axis, in UTC."""
     step = next(step for step in _STEPS if (window.end - window.start) / step <= _MOST_TICKS)
@@ -143,11 +151,8 @@ def ticks_of(window: Window) -> list[Tick]:
     return [Tick(window.part(at), clock(at)[: 8 if step < 60 else 5]) for at in range(first, int(window.now) + 1, step)]
 
 
-def lane_of(row: JsonObject, events: Iterable[JsonObject], window: Window, *, whole: bool) -> Lane:
-    """Return the lane of a session. `whole`: `events` begin with the session or before the window."""
-    reader = LaneReader()
-    for event in events:
-        reader.take(event)
+def lane_of(row: JsonObject, reader: LaneReader, window: Window, *, whole: bool) -> Lane:
+    """Return the lane of a session. `whole`: the reader has all events of the session."""
     segments = reader.segments(window.now, running=bool(row.get("turn_id")))
     shown = [one._replace(start=max(one.start, window.start)) for one in segments if one.end > window.start]
     shown = _merged(shown, (window.end - window.start) / MOST_SEGMENTS)
@@ -157,25 +162,33 @@ def lane_of(row: JsonObject, events: Iterable[JsonObject], window: Window, *, wh
              if window.start <= mark[1] <= window.end][-MOST_MARKS:]  # fmt: skip
     unknown = 0.0 if whole or reader.first is None else window.part(reader.first)
     return Lane(
-        str(row["session_id"]), title_of(SessionHead(row, "")), _summary(shown, marks), shown, marks, shown[-MOST_LISTED:], unknown
+        str(row["session_id"]),
+        title_of(SessionHead(row, "")),
+        _summary(shown, marks),
+        shown,
+        marks,
+        shown[-MOST_LISTED:],
+        unknown,
     )
 
 
 class LaneReader:
     """Reader of the events of one session in order. It tells what the session does, as the watchdog's phases do."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Iterable[JsonObject] = ()) -> None:
         self.first: float | None = None
         self.marks: list[tuple[str, float, str]] = []
-        self._done: list[Segment] = []
+        self._done: list[LaneSegment] = []
         self._at = 0.0
-        self._turn = ""
+        self._turn = self._ended = ""
         self._tools: dict[str, str] = {}
         self._approvals: dict[str, str] = {}
         self._tasks: dict[str, str] = {}
         self._retry = ""
         self._answered = False
         self._over = False
+        for event in events:
+            self.take(event)
 
     def take(self, event: JsonObject) -> None:
         """Take an event: the time up to it belongs to what the session did before."""
@@ -190,7 +203,7 @@ class LaneReader:
         self._fold(event)
         self._mark(event, at)
 
-    def segments(self, now: float, *, running: bool) -> list[Segment]:
+    def segments(self, now: float, *, running: bool) -> list[LaneSegment]:
         """Return all segments up to now."""
         if self.first is not None and not self._over:
             if not running and self._turn:
@@ -205,7 +218,7 @@ class LaneReader:
             if last and (last.kind, last.turn, last.words, last.end) == (kind, self._turn, said, self._at):
                 self._done[-1] = last._replace(end=at)
             else:
-                self._done.append(Segment(kind, self._at, at, self._turn, said))
+                self._done.append(LaneSegment(kind, self._at, at, self._turn, said))
 
     def _state(self) -> tuple[str, str]:
         if self._tasks and (not self._turn or (self._answered and not self._approvals)):
@@ -220,8 +233,11 @@ class LaneReader:
 
     def _fold(self, event: JsonObject) -> None:
         kind = event["type"]
-        if event.get("turn_id") and kind != "turn_completed" and not self._turn:
-            self._turn = str(event["turn_id"])
+        turn = str(event.get("turn_id") or "")
+        if (
+            turn and turn not in (self._turn, self._ended) and kind != "turn_completed"
+        ):  # a late event of the last turn begins none
+            self._turn = turn
         if kind == "tool_use":
             self._tools[str(event.get("tool_use_id"))] = clip(tool_words(event), _WORDS)
         elif kind == "tool_result":
@@ -233,6 +249,7 @@ class LaneReader:
         elif kind == "task":
             self._task(event)
         elif kind == "turn_completed":
+            self._ended = turn
             self._end_turn()
         elif kind == "process_exited":
             self._tasks.clear()
@@ -273,9 +290,9 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
-def _merged(segments: list[Segment], least: float) -> list[Segment]:
+def _merged(segments: list[LaneSegment], least: float) -> list[LaneSegment]:
     """Join segments that are too short to see with the next one. The longer of the two gives the kind."""
-    kept: list[Segment] = []
+    kept: list[LaneSegment] = []
     for one in segments:
         last = kept[-1] if kept else None
         if last and last.end == one.start and last.end - last.start < least:
@@ -295,7 +312,7 @@ def _limit(row: JsonObject, window: Window) -> list[tuple[str, float, str]]:
     return [("limit", window.now + float(timer["fires_in_s"]), clip(limit, _WORDS))]
 
 
-def _summary(segments: list[Segment], marks: list[LaneMark]) -> str:
+def _summary(segments: list[LaneSegment], marks: list[LaneMark]) -> str:
     """Return the lane in words: the time of each kind, and the marks."""
     spent = {kind: sum(one.end - one.start for one in segments if one.kind == kind) for kind in KINDS}
     parts = [f"{KINDS[kind]} {brief(seconds)}" for kind, seconds in spent.items() if seconds >= 0.5]
