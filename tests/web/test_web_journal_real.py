@@ -74,12 +74,10 @@ def test_a_turn_that_a_killed_daemon_adopted_is_one_unbroken_bar_with_a_hairline
 
 def test_the_timeline_has_recent_sessions_and_the_span_that_is_asked_for(pages: Callable[..., Pages]) -> None:
     made = pages()
-    first, second = (
-        opened(made.daemon, "Hello.", title="First"),
-        opened(made.daemon, '@tool Read {"file_path": "a"}', title="Second"),
-    )
-    for one in (first, second):
-        ended(made.daemon, one)
+    first = opened(made.daemon, "Hello.", title="First")
+    ended(made.daemon, first)
+    second = opened(made.daemon, '@tool Read {"file_path": "a"}', title="Second")
+    ended(made.daemon, second)
     browser = made.browser("observe")
     page = browser.get("/timeline")[1]
     assert page.index("Second") < page.index("First") and 'href="?span=24h"' in page
