@@ -100,6 +100,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "clisup.client",
         "clisup.host.files",
+        "clisup.host.process.listing",  # the live processes of a session, of this machine alone
+        "clisup.policy.secrets.redact",  # their command lines
         "clisup.cli.daemon_start",
         "clisup.cli.failure",
         "clisup.cli.options",

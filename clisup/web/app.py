@@ -15,7 +15,7 @@ from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
-from clisup.web.pages import actions, approvals, login, now, session
+from clisup.web.pages import actions, approvals, context, login, now, processes, session, timeline
 from clisup.web.pages.site import new_site, unknown_browser
 
 if TYPE_CHECKING:
@@ -47,11 +47,15 @@ def _pages() -> list[BaseRoute]:
         Route("/approvals/live", approvals.approvals_stream),
         Route(_APPROVAL, approvals.approval, methods=["GET"]),
         Route(_APPROVAL, approvals.answer, methods=["POST"]),
+        Route("/timeline", timeline.timeline),
         Route("/sessions/new", actions.new, methods=["GET"]),
         Route("/sessions/new", actions.create, methods=["POST"]),
         Route(_SESSION, session.session),
         Route(f"{_SESSION}/live", session.session_stream),
         Route(f"{_SESSION}/blobs/{{blob}}", session.blob),
+        Route(f"{_SESSION}/processes", processes.processes),
+        Route(f"{_SESSION}/context", context.context, methods=["GET"]),
+        Route(f"{_SESSION}/context", context.ask, methods=["POST"]),
         Route(f"{_SESSION}/prompt", actions.prompt, methods=["POST"]),
         Route(f"{_SESSION}/interrupt", actions.interrupt, methods=["POST"]),
         Route(f"{_SESSION}/close", actions.close, methods=["POST"]),

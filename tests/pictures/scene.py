@@ -47,6 +47,20 @@ class Scene:
         until(lambda: self.status()["totals"]["turns"]["completed"] >= 1, "nothing is done")
         until(lambda: self.status()["totals"]["turns"]["failed"] >= 1, "nothing has failed")
 
+    def talk(self) -> None:
+        """A session of several turns with a compaction, and a daemon that is killed and started again."""
+        talking = self.open("talking", "What does the parser do?\n@sleep 2", title="Explain the parser", mode="live")
+        until(lambda: self.named("talking")["last_turn"], "no answer")
+        for number in range(1, 10):
+            tool = f'@tool Grep {{"pattern": "token {number}"}} => {"x" * 40 * number}'
+            text = f"And {'the next part, ' * 12 * number}please.\n{tool}\n@sleep 0.7"
+            self.daemon.call("session/prompt", session_id=talking, prompt=text, wait=True)
+            if number == 6:
+                self.daemon.call("session/compact", session_id=talking, wait=True)
+            if number == 3:
+                self.daemon.kill()
+                self.daemon.start()
+
     def open(self, job: str, prompt: str, **params: Any) -> str:
         """A session that runs `prompt`: its id."""
         new = self.daemon.call("session/new", backend="demo", cwd=str(self.daemon.cwd), labels={"job": job}, **params)

@@ -22,6 +22,7 @@ def main() -> None:
     """Draw the pages."""
     scene = Scene()
     scene.play()
+    scene.talk()
     pages = Pages(scene.daemon)
     pages.start()
     try:
@@ -41,7 +42,11 @@ def draw(browser: Any, pages: Pages, scene: Scene, name: str, viewport: dict[str
     page.goto(f"{pages.origin}/login?code={pages.book.add_link('pictures', 'drive')}")
     page.wait_for_selector("#cards .card")
     session = scene.named("publishing")["session_id"]
-    for title, path in (("now", "/"), ("approvals", "/approvals"), ("session", f"/sessions/{session}")):
+    running, talking = (scene.named(job)["session_id"] for job in ("compiling", "talking"))
+    for title, path in (
+        ("now", "/"), ("approvals", "/approvals"), ("session", f"/sessions/{session}"), ("timeline", "/timeline"),
+        ("processes", f"/sessions/{running}/processes"), ("context", f"/sessions/{talking}/context"),
+    ):  # fmt: skip
         page.goto(pages.origin + path)
         page.wait_for_timeout(1500)  # the live messages have come
         page.screenshot(path=str(IMAGES / f"web-{title}-{name}.png"))

@@ -22,7 +22,7 @@ from clisup.web.stream import LiveMessage
 from clisup.web.views.conversation import EVENTS, WARM_SEQS, WINDOW_SEQS, Piece, PieceReader, last_pieces
 from clisup.web.views.head import head_of
 
-__all__ = ["blob", "session", "session_stream"]
+__all__ = ["blob", "session", "session_stream", "stored_events"]
 
 MOST_EVENTS = 5000
 """Events that one page reads at most."""
@@ -44,7 +44,7 @@ async def session(request: Request) -> Response:
     row = await link.call("session/get", session_id=session_id)
     before = _number(request.query_params.get("before")) or int(row["next_seq"])
     end = min(before, int(row["next_seq"])) - 1
-    events = await _events(link, session_id, max(0, end - WINDOW_SEQS), end, EVENTS)
+    events = await stored_events(link, session_id, max(0, end - WINDOW_SEQS), end, EVENTS)
     pieces, cut = last_pieces(events)
     first = pieces[0].seq if pieces else 0
     earlier = first if pieces and (cut or end > WINDOW_SEQS) else 0
@@ -69,7 +69,7 @@ async def _follow(
     (link, root), conversation = of, PieceReader()
     send = partial(_send, messages, root)
     try:
-        for event in await _events(link, session_id, max(0, after - WARM_SEQS), after, None):
+        for event in await stored_events(link, session_id, max(0, after - WARM_SEQS), after, None):
             conversation.take(event)
         client = await link.client()
         async with client.subscribe(session_id, after, types=[*EVENTS, "content_delta"], deltas=True) as follower:
@@ -107,7 +107,9 @@ async def _send(
     await messages.send(LiveMessage(html, str(seq)))
 
 
-async def _events(link: PageLink, session_id: str, after: int, end: int, types: list[str] | None) -> list[JsonObject]:
+async def stored_events(
+    link: PageLink, session_id: str, after: int, end: int, types: list[str] | None
+) -> list[JsonObject]:
     """Return the last stored events after a seq and up to `end`, at most `MOST_EVENTS`, with gaps."""
     found: list[JsonObject] = []
     while after < end:
