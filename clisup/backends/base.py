@@ -58,6 +58,8 @@ class Capabilities(Struct, frozen=True):
     """Make a session live if the caller names no mode."""
     live_versions: str = ""
     """Versions with a tested live mode. Empty means all versions of the adapter."""
+    steer: bool = False
+    """Take a prompt into the running turn of a live process."""
     resume: bool = True
     """Continue a session in a new process."""
     deltas: bool = True
@@ -307,9 +309,19 @@ class Adapter(ABC):
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return argv, stdin and variables for one run. Raises `UsageError(kind="unsupported")` for a missing feature."""
 
+    def next_prompt(self, request: LaunchRequest) -> str:
+        """Return the lines that begin another turn in a live process. `request` names the native session.
+
+        By default they are those of a start. Raises `UsageError` as `launch` does.
+        """
+        return self.launch(request).stdin
+
     @abstractmethod
     def decoder(self, carried: Carried, request: LaunchRequest) -> Decoder:
-        """Return a decoder for the stdout of one turn, from its first line on. `request` is the request of the launch."""
+        """Return a decoder for the stdout of one turn, from its first line on.
+
+        `request` is that of the launch; of a later turn of a live process, that of `next_prompt`.
+        """
 
     def parse_version(self, output: str) -> str | None:
         """Return the version in the output of `command + version_args`, or None."""

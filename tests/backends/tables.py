@@ -36,6 +36,7 @@ _FLAGS = {
     "resume": "sessions of many turns",
     "live": "live sessions",
     "live_by_default": "live by default",
+    "steer": "steering",
     "chosen_id": "native session id of your choice",
     "fork": "fork and rewind",
     "history": "`history`",

@@ -240,6 +240,46 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
     assert one_shot.decoder(Carried(), ASKED).interrupt() is None
 
 
+NEXT = replace(AGAIN, live=True, prompt="More of $it.", prompt_id="p-2")
+
+
+def test_a_live_process_gets_its_next_prompt_under_an_id_of_its_own() -> None:
+    asked = json.loads(server.next_prompt(NEXT))
+    assert (asked["id"], asked["method"], asked["params"]["threadId"]) == ("3-p-2", "turn/start", ID)
+    assert asked["params"]["input"][0]["text"] == "More of $\u200bit."  # no skill can be switched off for one turn
+    schema = {"type": "object", "properties": {}}
+    assert "outputSchema" in json.loads(server.next_prompt(replace(NEXT, output_schema=schema)))["params"]
+    with pytest.raises(UsageError):
+        server.next_prompt(replace(NEXT, prompt=" "))
+
+
+def test_a_later_turn_of_a_live_process_is_told_as_the_first_is() -> None:
+    """The lines of a recorded turn from the answer to turn/start on, with the id of the later request."""
+    recording = Recording.of("codex/tool_ok")
+    lines = recording.lines()
+    at = next(n for n, each in enumerate(lines) if json.loads(each.data).get("id") == 3)
+    thread = next(
+        json.loads(each.data)["result"]["thread"]["id"] for each in lines if json.loads(each.data).get("id") == 2
+    )
+    later = server.decoder(Carried(), replace(NEXT, native_session_id=thread))
+    begun = later.decode(line({**json.loads(lines[at].data), "id": "3-p-2"}))
+    assert begun.events == () and json.loads(later.interrupt() or "")["params"]["threadId"] == thread
+    told = [later.decode(each) for each in lines[at + 1 :]]
+    first = recording.decode()[at + 1 :]
+    kinds = [[type(event) for event in one.events] for one in told]
+    assert kinds == [[type(event) for event in one.events] for one in first] and any(kinds)
+    (end,) = [one for one in told if one.terminal]
+    assert end.replies == () and end.terminal is not None and end.terminal.text == "done"
+
+
+def test_a_refused_prompt_ends_the_turn_of_a_live_process() -> None:
+    refused = {"id": "3-p-2", "error": {"code": -32600, "message": "thread not found"}}
+    decoded = server.decoder(Carried(), NEXT).decode(line(refused))
+    assert decoded.terminal is not None and decoded.terminal.is_error and decoded.replies == ()
+    late = {"id": 4, "error": {"code": -32600, "message": "no turn to interrupt"}}
+    assert server.decoder(Carried(), NEXT).decode(line(late)).terminal is None
+
+
 @pytest.mark.parametrize(
     ("method", "answer"),
     [

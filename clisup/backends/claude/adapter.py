@@ -78,6 +78,7 @@ class ClaudeAdapter(Adapter):
     native_sessions: ClassVar[NativeSessionRules | None] = ClaudeNativeSessions()
     capabilities = Capabilities(
         live=True,
+        steer=True,
         live_versions=">=2.1.329,<3",
         controls=("model", "permission_mode", "context_usage", "compact"),
         fork=True,

@@ -1,4 +1,4 @@
-"""Backend `codex`: `codex app-server` on stdio, one process for each turn (facts from codex-cli 0.169.0).
+"""Backend `codex`: `codex app-server` on stdio, for one turn or for many (facts from codex-cli 0.169.0).
 
 The base class also serves `codex exec` (exec.py): the flags that keep codex quiet and credentials away from its tools, the worker
 behind npm's launcher, and the place of the transcripts.
@@ -15,7 +15,7 @@ from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchR
 from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS
 from clisup.backends.codex.native_sessions import CodexNativeSessions
-from clisup.backends.codex.protocol import GREETING, config_of, said
+from clisup.backends.codex.protocol import GREETING, START_TURN, config_of, said, start_turn
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
@@ -104,6 +104,8 @@ class CodexAdapter(CodexBase):
 
     kind = "codex"
     capabilities = Capabilities(
+        live=True,
+        asked_by_prompt=True,
         images=True,
         tools=True,
         permission_modes=PERMISSION_MODES,
@@ -135,6 +137,11 @@ class CodexAdapter(CodexBase):
             stdin_eof=False,
             prompt_altered=said(request).altered,
         )
+
+    def next_prompt(self, request: LaunchRequest) -> str:
+        """Return the request that begins another turn of the thread. Its id names the prompt."""
+        check(request)
+        return start_turn(str(request.native_session_id), request, f"{START_TURN}-{request.prompt_id}")
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
         """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""

@@ -1,8 +1,8 @@
 """Dialogue with `codex app-server` on stdio: lines to events, and replies (0.169.0).
 
-The lines are JSON without a version field. One process serves one turn: initialize, then thread/start or thread/resume, then
-turn/start. After turn/completed the daemon closes stdin, and the process ends. The replies are a function of the lines and the
-request.
+The lines are JSON without a version field: initialize, then thread/start or thread/resume, then turn/start. After
+turn/completed the daemon closes the stdin of a process for one turn, and the process ends. A live process gets the next
+turn/start. The replies are a function of the lines and the request.
 
 The decoder asks for raw response items (an experimental switch). A call that codex refuses, cannot read or takes for denied by
 its sandbox has no item: only the raw call and its raw output show the call.
@@ -86,7 +86,7 @@ class CodexDecoder(CodexTurn):
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         super().__init__(request)
-        self._thread: str | None = None
+        self._thread = request.native_session_id if request.live and request.resume else None
         self._turn: str | None = None
         self._limits = RateLimits()
         self._tokens = Tokens(carried, resumed=request.resume)
@@ -120,7 +120,7 @@ class CodexDecoder(CodexTurn):
         result = get_dict(frame, "result")
         if asked == THREAD:
             return self._opened(result)
-        if asked == START_TURN:
+        if _starts_turn(asked):
             self._turn = get_str(get_dict(result, "turn"), "id")
             return NOTHING
         return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
@@ -234,7 +234,12 @@ class CodexDecoder(CodexTurn):
             return NOTHING
         last = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
         terminal = self._terminal(error, self._usage, self._tokens.total, interrupted=interrupted)
-        return Decoded(last, terminal, (END_OF_INPUT,))
+        return Decoded(last, terminal, () if self._request.live else (END_OF_INPUT,))
+
+
+def _starts_turn(asked: object) -> bool:
+    """Tell whether a request's id is that of turn/start. Later turns of a live process have longer ids."""
+    return asked == START_TURN or (isinstance(asked, str) and asked.startswith(f"{START_TURN}-"))
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {

@@ -77,19 +77,27 @@ def sandbox_of(request: LaunchRequest) -> str:
     return request.permission_mode or "read-only"
 
 
-def start_turn(thread: str, request: LaunchRequest) -> str:
-    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path."""
+def start_turn(thread: str, request: LaunchRequest, asked: int | str = START_TURN) -> str:
+    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path.
+
+    `asked` is the id of the request. A later turn of a live process needs another id, because answers name it.
+    """
     items = [_input_item(part) for part in said(request).content]
     params: Frame = {"threadId": thread, "input": items}
     if request.output_schema is not None:
         params["outputSchema"] = strict_schema(request.output_schema)
-    return _line(id=START_TURN, method="turn/start", params=params)
+    return _line(id=asked, method="turn/start", params=params)
 
 
 def said(request: LaunchRequest) -> Said:
-    """Return the prompt as text only, unless the caller lets codex look for skills."""
+    """Return the prompt as text only, unless the caller lets codex look for skills.
+
+    A live process has its settings from the start, so no skill can be switched off for a later prompt.
+    """
     content = request.content or (request.prompt,)
-    return Said(content, [], None) if request.expand else switched_off(content)
+    if request.expand:
+        return Said(content, [], None)
+    return hidden(content) if request.live else switched_off(content)
 
 
 def _input_item(part: str | Image) -> Frame:

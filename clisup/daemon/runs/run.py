@@ -19,6 +19,7 @@ from clisup.backends.base import (
     ControlAnswer,
     Decoded,
     Decoder,
+    LaunchRequest,
 )
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.batch import Batch, UnparsedLines
@@ -61,8 +62,8 @@ class Run:
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
         self._sink, self._dir, self._adapter, self._settings = sink, run_dir, adapter, settings
-        self._decoder: Decoder = adapter.decoder(sink.carried, settings.request)
-        limits, begin = settings.limits, sink.turn.begin
+        self._request, limits, begin = settings.request, settings.limits, sink.turn.begin
+        self._decoder: Decoder = adapter.decoder(sink.carried, self._request)
         self._out = SpoolLines(run_dir.out, begin["out"], limits.line_bytes)
         self._err = SpoolLines(run_dir.err, begin["err"], limits.line_bytes)
         self._batch = Batch(sink.record, run_dir, settings.storage, self._blocked)
@@ -193,14 +194,18 @@ class Run:
         """
         return await self._stdin.send(text, lambda: item, ready)
 
-    async def begin_turn(self, item: Item, text: str, ready: Callable[[], bool]) -> bool:
-        """Begin another turn of a live process: journal the start (`item`) and send the prompt, as `send` does."""
+    async def begin_turn(self, item: Item, text: str, request: LaunchRequest, ready: Callable[[], bool]) -> bool:
+        """Begin another turn of a live process: journal the start (`item`) and send the prompt, as `send` does.
+
+        The decoder of the turn reads by `request`.
+        """
 
         def with_place() -> Item:
             return replace(item, memo={**(item.memo or {}), "begin": self._place()})
 
         if not await self._stdin.send(text, with_place, ready):
             return False
+        self._request = request
         self._new_turn(seen=False)
         return True
 
@@ -445,7 +450,7 @@ class Run:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
         self._unparsed.new_turn()
-        self._decoder = self._adapter.decoder(self._sink.carried, self._settings.request)
+        self._decoder = self._adapter.decoder(self._sink.carried, self._request)
         self.watchdog.new_turn()
 
     # -- decisions of the daemon -------------------------------------------------------------------------------------

@@ -160,13 +160,19 @@ class Launcher:
         """Return a prompt as a message to the live run `number`. Raises `ClisupError` if the backend refuses it."""
         argv, _ = await self._backend.ready()
         request = self._request(argv, prompt, (self._context.native_id, True), self._context.dir.run(number))
-        return self._backend.adapter.launch(dataclasses.replace(request, prompt_id=prompt_id)).stdin
+        return self._backend.adapter.next_prompt(dataclasses.replace(request, prompt_id=prompt_id))
 
-    async def relaunch_request(self, run_dir: RunDir, prompt: StoredPrompt | None) -> LaunchRequest:
-        """Return the launch request of an earlier daemon's run. The decoder's replies depend on the request."""
+    async def relaunch_request(
+        self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: bool = False
+    ) -> LaunchRequest:
+        """Return the launch request of an earlier daemon's run, or with `later` that of a later turn of its process.
+
+        The decoder's replies depend on the request.
+        """
         intent = await self._context.services.storage.with_retry(run_dir.intent)
         native, resume = intent.get("native") or self._cli.name(None, 1)
-        request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, (native, bool(resume)), run_dir)
+        named = (self._context.native_id, True) if later else (native, bool(resume))
+        request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, named, run_dir)
         return dataclasses.replace(request, live="live" in intent)
 
     def _request(

@@ -6,7 +6,7 @@ import structlog
 import trio
 from msgspec.structs import replace
 
-from clisup.backends.base import Background
+from clisup.backends.base import Background, LaunchRequest
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
@@ -183,11 +183,11 @@ class LiveRun(TurnRecorder):
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    async def begin(self, item: Item, text: str) -> bool:
+    async def begin(self, item: Item, text: str, request: LaunchRequest) -> bool:
         """Journal the start of a queued turn and send the prompt. Return False if the process can take no prompt."""
         self.lap()
         is_free = lambda: not self.turn.id and not self.leaving  # noqa: E731  the CLI may have begun a turn meanwhile
-        if not await self.run.begin_turn(item, text, is_free):
+        if not await self.run.begin_turn(item, text, request, is_free):
             return False
         self.rests_since = None
         return True

@@ -194,17 +194,28 @@ class PromptQueue:
             self._context.dir.drop_kept(turn_id)
             raise
 
-    def _check_room(self, params: PromptParams) -> None:
-        context, ledger = self._context, self._context.ledger
-        waiting = len(ledger.queue) + (ledger.current is not None)
-        if not waiting:
-            return
-        if params.when_busy == "steer" and not context.live_mode:
+    def _check_steering(self) -> None:
+        context = self._context
+        if not context.backend.adapter.capabilities.steer:
+            raise UsageError(
+                f"the running turn cannot be steered: {context.backend.name} takes no prompt during a turn",
+                kind="unsupported",
+                hint="use when_busy: queue",
+            )
+        if not context.live_mode:
             raise UsageError(
                 "the running turn cannot be steered: its process serves only that turn",
                 kind="unsupported",
                 hint="use when_busy: queue, or a live session (session/new mode: live, or clisup run --live)",
             )
+
+    def _check_room(self, params: PromptParams) -> None:
+        context, ledger = self._context, self._context.ledger
+        waiting = len(ledger.queue) + (ledger.current is not None)
+        if not waiting:
+            return
+        if params.when_busy == "steer":
+            self._check_steering()
         if params.when_busy == "refuse":
             raise UsageError(
                 f"session {context.id} is busy: a turn is running",

@@ -297,9 +297,8 @@ class TurnRunner:
                 await self._unless_cancelled(partial(live.replace, text))
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
-            if await live.begin(
-                Item(event, turn.id, memo={"transcript_at": self._cli.transcript_size()}), draft.spec.stdin
-            ):
+            item = Item(event, turn.id, memo={"transcript_at": self._cli.transcript_size()})
+            if await live.begin(item, self._context.backend.adapter.next_prompt(draft.request), draft.request):
                 return live
         return None
 
@@ -328,7 +327,7 @@ class TurnRunner:
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn) if turn.id else None
         intent = await self._storage.with_retry(run_dir.intent)
-        request = await self._launcher.relaunch_request(run_dir, prompt)
+        request = await self._launcher.relaunch_request(run_dir, prompt, later=turn.begin["out"] > 0)
         return await self.start_live(turn, request, dict(intent.get("live") or {}))
 
     # -- the start of a run --------------------------------------------------------------------------------------------
