@@ -38,7 +38,7 @@ def test_an_approval_and_a_failed_turn_are_told_to_a_browser_that_asked(told: tu
     assert "Notify this browser" in browser.get("/")[1]
     assert browser.post("/push", service.fields())[0] == 303
     assert "Stop notifying this browser" in browser.get("/")[1]
-    session_id, _ = ask(made, title="Publish it")
+    ask(made, title="Publish it")
     until(lambda: service.requests, "no message")
     message = service.message(0)
     assert message["title"] == "Publish it" and "git push" not in str(message)
