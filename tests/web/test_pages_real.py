@@ -237,7 +237,8 @@ def test_a_huge_output_makes_a_bounded_page_with_a_link_to_the_whole(pages: Call
     stream = browser.stream(f"/sessions/{new}/live?after=0")
     message = stream.message() or ""
     while links[0] not in message:  # a live page has the same link
-        assert (message := stream.message() or "")
+        message = stream.message() or ""
+        assert message
     stream.close()
 
 
