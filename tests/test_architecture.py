@@ -145,8 +145,16 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.web": {"trio", "starlette"},
-    "clisup.web.command": {"click", "segno", "hypercorn", "jinja2"},  # an extra, checked before the start
+    "clisup.web.command": {
+        "click",
+        "segno",
+        "hypercorn",
+        "jinja2",
+        "http_ece",
+        "py_vapid",
+    },  # an extra, checked before the start
     "clisup.web.server": {"hypercorn"},
+    "clisup.web.push.delivery": {"http_ece", "py_vapid", "cryptography"},
     "clisup.web.pages.site": {"jinja2"},
     "clisup.web.pages.approvals": {"markupsafe"},
     "clisup.web.pages.session": {"markupsafe"},

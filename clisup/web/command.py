@@ -113,8 +113,10 @@ def _show_link(origin: str, name: str, role: str, *, browser: bool = False) -> N
 
 def _need_extra() -> None:
     try:
+        import http_ece  # type: ignore[import-untyped]
         import hypercorn
         import jinja2
+        import py_vapid  # type: ignore[import-untyped]
         import segno
         import starlette
     except ImportError:
@@ -122,7 +124,7 @@ def _need_extra() -> None:
             "the pages need packages that are not installed",
             hint="pip install 'clisup[web]' into the environment of clisup",
         ) from None
-    assert hypercorn and jinja2 and segno and starlette
+    assert http_ece and hypercorn and jinja2 and py_vapid and segno and starlette
 
 
 @web.group("tokens", cls=CommandGroup)
