@@ -100,12 +100,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "clisup.client",
         "clisup.host.files",
+        "clisup.host.config_file",  # the table [web]
+        "clisup.model.usage",
+        "clisup.policy.rate_limit",
         "clisup.cli.daemon_start",
         "clisup.cli.failure",
         "clisup.cli.options",
         "clisup.cli.export",
         "clisup.cli.views",
         "clisup.cli.status.columns",
+        "clisup.cli.status.command",  # a budget in words
         "clisup.cli.top.model",
         "clisup.cli.fleet.members",
         "clisup.fleet.book",

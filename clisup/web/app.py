@@ -15,7 +15,7 @@ from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
-from clisup.web.pages import actions, approvals, login, now, session
+from clisup.web.pages import accounts, actions, approvals, cost, login, now, session
 from clisup.web.pages.site import new_site, unknown_browser
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def _pages() -> list[BaseRoute]:
         Route("/approvals/live", approvals.approvals_stream),
         Route(_APPROVAL, approvals.approval, methods=["GET"]),
         Route(_APPROVAL, approvals.answer, methods=["POST"]),
+        Route("/cost", cost.cost),
+        Route("/cost/live", cost.cost_stream),
+        Route("/accounts", accounts.accounts),
+        Route("/accounts/live", accounts.accounts_stream),
         Route("/sessions/new", actions.new, methods=["GET"]),
         Route("/sessions/new", actions.create, methods=["POST"]),
         Route(_SESSION, session.session),
