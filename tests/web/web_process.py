@@ -30,8 +30,10 @@ class Pages:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *flags: str) -> None:
-        env = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket,
-               "CLISUP_STATE_DIR": str(self.daemon.root / "client-state")}  # fmt: skip
+        self.start_with({**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket,
+                         "CLISUP_STATE_DIR": str(self.daemon.root / "client-state")}, *flags)  # fmt: skip
+
+    def start_with(self, env: dict[str, str], *flags: str) -> None:
         argv = [sys.executable, "-W", "error", "-m", "clisup", "web", "--port", str(self.port), "--no-start", *flags]
         log = (self.daemon.root / "web.log").open("a")
         self.process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, text=True)
