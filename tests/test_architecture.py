@@ -102,12 +102,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.files",
         "clisup.host.process.listing",  # the live processes of a session, of this machine alone
         "clisup.policy.secrets.redact",  # their command lines
+        "clisup.host.config_file",  # the table [web]
+        "clisup.model.usage",
+        "clisup.policy.rate_limit",
         "clisup.cli.daemon_start",
         "clisup.cli.failure",
         "clisup.cli.options",
         "clisup.cli.export",
         "clisup.cli.views",
         "clisup.cli.status.columns",
+        "clisup.cli.status.command",  # a budget in words
         "clisup.cli.top.model",
         "clisup.cli.fleet.members",
         "clisup.fleet.book",

@@ -15,7 +15,19 @@ from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
-from clisup.web.pages import actions, approvals, context, login, now, processes, push, session, timeline
+from clisup.web.pages import (
+    accounts,
+    actions,
+    approvals,
+    context,
+    cost,
+    login,
+    now,
+    processes,
+    push,
+    session,
+    timeline,
+)
 from clisup.web.pages.site import new_site, unknown_browser
 from clisup.web.push.delivery import PushSender
 
@@ -51,6 +63,10 @@ def _pages() -> list[BaseRoute]:
         Route(_APPROVAL, approvals.approval, methods=["GET"]),
         Route(_APPROVAL, approvals.answer, methods=["POST"]),
         Route("/timeline", timeline.timeline),
+        Route("/cost", cost.cost),
+        Route("/cost/live", cost.cost_stream),
+        Route("/accounts", accounts.accounts),
+        Route("/accounts/live", accounts.accounts_stream),
         Route("/sessions/new", actions.new, methods=["GET"]),
         Route("/sessions/new", actions.create, methods=["POST"]),
         Route(_SESSION, session.session),

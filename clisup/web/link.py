@@ -18,6 +18,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError, WorldError
 from clisup.web.access.tokens import WebToken
+from clisup.web.cost_book import CostBook
 
 __all__ = ["ANSWER_S", "PageLink", "actor_name", "last_sentence"]
 
@@ -47,6 +48,7 @@ class PageLink:
         self.said: dict[str, str] = {}
         self.version = 0
         self.listener: Callable[[JsonObject], None] | None = None
+        self.costs = CostBook(self.client)
         self._client: AsyncClient | None = None
         self._connected = trio.Event()
         self._changed = trio.Event()

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -126,7 +127,8 @@ async def serve_pages(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `daemon` is the path of its socket; `ready` is called once browsers may connect."""
+    """Serve until SIGTERM or SIGINT. `daemon` is the path of its socket; `ready` is called in a
+    thread once browsers may connect."""
     config = Config()
     config.include_server_header, config.accesslog, config.errorlog = False, None, "-"
     config.loglevel = "WARNING"
@@ -147,6 +149,7 @@ async def serve_pages(
             nursery.start_soon(link.run)
             nursery.start_soon(boxes.run)
             nursery.start_soon(PushWatch(link, book, sender).run)
-            ready()  # the socket listens already
+            # The socket listens already. A `$BROWSER` may run until the user closes it.
+            nursery.start_soon(partial(trio.to_thread.run_sync, ready, abandon_on_cancel=True))
             await worker_serve(app, config, sockets=sockets, shutdown_trigger=stopped)
             nursery.cancel_scope.cancel()

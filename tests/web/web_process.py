@@ -31,8 +31,12 @@ class Pages:
 
     def start(self, *flags: str, before: str = "", env: dict[str, str] | None = None) -> None:
         """Start the pages. `before` is Python code for the process: limits that a test does not want to wait for."""
-        env = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket,
-               "CLISUP_STATE_DIR": str(self.daemon.root / "client-state"), **(env or {})}  # fmt: skip
+        state = str(self.daemon.root / "client-state")
+        own = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket, "CLISUP_STATE_DIR": state}
+        self.start_with({**own, **(env or {})}, *flags, before=before)
+
+    def start_with(self, env: dict[str, str], *flags: str, before: str = "") -> None:
+        """Start the pages with these variables alone."""
         program = (
             ["-c", f"{before}\nfrom clisup.cli.main import main\nraise SystemExit(main())"]
             if before
