@@ -29,7 +29,7 @@ def main() -> None:
         draw(browser, scene, {"now": "/", "approvals": "/approvals", "session": f"/sessions/{session}"})
         month = Month()
         month.play()
-        draw(browser, month, {"cost": "/cost", "budget": f"/cost?session={month.budgeted}", "accounts": "/accounts"})
+        draw(browser, month, {"cost": "/cost", "accounts": "/accounts"})
         browser.close()
 
 

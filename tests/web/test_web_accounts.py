@@ -21,7 +21,14 @@ def used(name: str, state: str, /, left: float | None = None, **values: Any) -> 
 
 
 def shared(name: str, **limit: Any) -> dict[str, Any]:
-    empty = {"state": "unknown", "until": None, "limit_type": None, "utilization": None, "message": None, "said_at": None}
+    empty = {
+        "state": "unknown",
+        "until": None,
+        "limit_type": None,
+        "utilization": None,
+        "message": None,
+        "said_at": None,
+    }
     return {"account": name, "limit": {**empty, **limit}, "waiting": [], "probe": None}
 
 
@@ -39,7 +46,15 @@ def test_limited_accounts_come_first_and_accounts_of_the_configuration_are_there
 
 @pytest.mark.parametrize(
     ("left", "words"),
-    [(7980, "in 2 h 13 min"), (42, "in 42 s"), (60, "in 1 min"), (0, "now"), (-99, "now"), (None, ""), (93_600, "in 1 d 2 h")],
+    [
+        (7980, "in 2 h 13 min"),
+        (42, "in 42 s"),
+        (60, "in 1 min"),
+        (0, "now"),
+        (-99, "now"),
+        (None, ""),
+        (93_600, "in 1 d 2 h"),
+    ],
 )
 def test_the_time_until_the_reset_is_in_words(left: float | None, words: str) -> None:
     (card,) = account_cards([used("a", "limited", left)], [], [], NOW)
@@ -58,7 +73,9 @@ def test_the_window_its_use_and_the_waiting_sessions_are_shown() -> None:
 
 
 def test_words_of_a_cli_are_escaped() -> None:
-    row = used(SCRIPT, "limited", 60, kind=SCRIPT + "x", limit_type=SCRIPT, message=SCRIPT + "\x1b[31m", waiting=['"><b>'])
+    row = used(
+        SCRIPT, "limited", 60, kind=SCRIPT + "x", limit_type=SCRIPT, message=SCRIPT + "\x1b[31m", waiting=['"><b>']
+    )
     cards = account_cards([row], [], [{"session_id": '"><b>', "title": SCRIPT}], NOW)
     html = render("account_cards.html", cards=cards, hold="1 h 0 min")
     assert "<script" not in html and "<b>" not in html and "\x1b" not in html and html.count("&lt;script&gt;") == 5

@@ -104,7 +104,12 @@ def test_a_page_is_bounded() -> None:
 
 
 def test_budgets_stand_by_what_is_used_of_them() -> None:
-    rows = [budget(1, 1.0, 4.0), budget(2, 9.0, 4.0), budget(3, 3.9, 4.0, state="closed"), {**budget(4, 1, 1), "budget": None}]
+    rows = [
+        budget(1, 1.0, 4.0),
+        budget(2, 9.0, 4.0),
+        budget(3, 3.9, 4.0, state="closed"),
+        {**budget(4, 1, 1), "budget": None},
+    ]
     found = budgets_of(rows)
     assert [(each.session_id[:8], each.part) for each in found] == [("00000002", 100), ("00000001", 25)]
     assert found[1].words == "1 of 4 USD" and usd_limit(rows[0]) == 4.0 and usd_limit(rows[3]) is None

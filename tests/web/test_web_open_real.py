@@ -32,15 +32,15 @@ def written(folder: Path, text: str) -> str:
 def browser_that_stays(folder: Path) -> tuple[str, Path]:
     """A `$BROWSER` that writes the address down and runs while the file is there, and the file with the address."""
     script, seen = folder / "browser", folder / "address"
-    script.write_text(f'#!/bin/sh\necho "$1" > {seen}.new && mv {seen}.new {seen}\nwhile [ -e {seen} ]; do sleep 0.1; done\n')
+    script.write_text(
+        f'#!/bin/sh\necho "$1" > {seen}.new && mv {seen}.new {seen}\nwhile [ -e {seen} ]; do sleep 0.1; done\n'
+    )
     script.chmod(0o755)
     return f"{script} %s", seen
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_a_newcomers_browser_shows_the_running_turn(
-    pages: Callable[..., Pages], chromium: Any, tmp_path: Path
-) -> None:
+def test_a_newcomers_browser_shows_the_running_turn(pages: Callable[..., Pages], chromium: Any, tmp_path: Path) -> None:
     made = pages()
     made.end()
     new = made.daemon.call("session/new", backend="demo", cwd=str(made.daemon.cwd), title="Fix the build")["session_id"]
@@ -76,5 +76,7 @@ def test_the_table_of_the_configuration_has_the_options_and_the_command_line_goe
     assert (refused.returncode, "without TLS" in refused.stderr) == (2, True)
     wrong = clisup("[web]\nprot = 1\n", "--no-start")
     assert (wrong.returncode, "web.prot" in wrong.stderr or "prot" in wrong.stderr) == (78, True)
-    made.start_with(environment(made, CLISUP_CONFIG=written(tmp_path, '[web]\nport = 1\nurl = "https://box.example"\n')))
+    made.start_with(
+        environment(made, CLISUP_CONFIG=written(tmp_path, '[web]\nport = 1\nurl = "https://box.example"\n'))
+    )
     assert made.browser().get("/", Host="box.example")[0] == 200  # the port is that of the command line
