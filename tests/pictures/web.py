@@ -35,7 +35,7 @@ def main() -> None:
         })  # fmt: skip
         month = Month()
         month.play()
-        draw(browser, month, {"cost": "/cost", "budget": f"/cost?session={month.budgeted}", "accounts": "/accounts"})
+        draw(browser, month, {"cost": "/cost", "accounts": "/accounts"})
         browser.close()
 
 

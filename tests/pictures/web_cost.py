@@ -18,12 +18,11 @@ _MODELS = ("demo-large", "demo-small", "demo-vision")
 
 
 class Month:
-    """Daemon with the sessions. `budgeted` is the id of one with a budget."""
+    """Daemon with the sessions."""
 
     def __init__(self) -> None:
         self.daemon = Harness(demo={"account": "work"})
         self.daemon.start()
-        self.budgeted = ""
 
     def play(self) -> None:
         chance = random.Random(7)
@@ -33,14 +32,14 @@ class Month:
                 usd = chance.uniform(0.2, 3) * (2 if model == _MODELS[0] else 1)
                 tokens = f"@usage {chance.randint(20_000, 900_000)} {chance.randint(900, 9000)}"
                 days[self._turn(f"{tokens}\n@cost {usd:.2f}\nDone.", model=model)] = back
-        self.budgeted = self._turn("@cost 1.7\nDone.", title="Rebase the parser branch", budget={"usd": 2.0})
+        self._turn("@cost 1.7\nDone.", title="Rebase the parser branch", budget={"usd": 2.0})
         self._turn("@cost 1.2\nDone.", title="Write the release notes", budget={"usd": 5.0, "turns": 20})
         backdate(self.daemon, days)
         self._turn("@limit 8000", title="Nightly dependency update")
         for title in ("Review the parser", "Fix the build on ARM"):
             waiting = self._open(title=title)
             self.daemon.call("session/prompt", session_id=waiting, prompt="Hi")
-            until(lambda id_=waiting: self.daemon.call("session/get", session_id=id_)["held"], "nothing waits")
+        until(lambda: all(s["held"] for s in self.daemon.call("daemon/status")["sessions"][:2]), "nothing waits")
 
     def _open(self, **params: Any) -> str:
         new = self.daemon.call("session/new", backend="demo", cwd=str(self.daemon.cwd), **params)

@@ -56,21 +56,19 @@ async def _follow(book: CostBook, root: str, session_id: str, messages: trio.Mem
 
 
 def _values(book: CostBook, session_id: str) -> JsonObject:
-    counts: JsonObject = {"unread": book.unread, "left_out": MOST_SESSIONS if book.more else 0}
+    common = {"session": session_id, "unread": book.unread, "left_out": MOST_SESSIONS if book.more else 0}
     if not session_id:
-        view = cost_view(book.spending.values(), today())
-        return {
-            "session": "",
-            "about": "",
-            "budget": "",
-            "view": view,
-            "budgets": budgets_of(book.rows.values()),
-            **counts,
-        }
+        view, budgets = cost_view(book.spending.values(), today()), budgets_of(book.rows.values())
+        return {**common, "about": "", "budget": "", "view": view, "budgets": budgets}
     if (row := book.rows.get(session_id)) is None:
         raise UsageError("no such session", kind="session_not_found", hint="see all: /cost")
     own = [book.spending[session_id]] if session_id in book.spending else []
     view = cost_view(own, today(), grows=True, limit=usd_limit(row))
-    name = clip(str(row.get("title") or f"Session {session_id[:8]}"), 100)
-    budget = plain(budget_words(row.get("budget")) or "")
-    return {"session": session_id, "about": name, "budget": budget, "view": view, "budgets": [], **counts}
+    about = clip(str(row.get("title") or f"Session {session_id[:8]}"), 100)
+    return {
+        **common,
+        "about": about,
+        "budget": plain(budget_words(row.get("budget")) or ""),
+        "view": view,
+        "budgets": [],
+    }

@@ -18,7 +18,7 @@ from clisup.model.usage import COUNTS, UNKNOWN_USAGE, Usage, whole_usd
 
 __all__ = [
     "DAYS", "EVENTS", "MOST_BUDGETS", "MOST_MODELS", "MOST_ROWS", "MOST_SERIES", "BudgetMeter", "CostChart", "CostRow", "CostSeries",
-    "CostView", "DayBar", "SessionSpending", "Spent", "budgets_of", "cost_view", "usd_limit", "window",
+    "CostView", "DayBar", "SessionSpending", "TurnSum", "budgets_of", "cost_view", "usd_limit", "window",
 ]  # fmt: skip
 
 EVENTS = ["session_init", "turn_completed"]
@@ -45,7 +45,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 _BAR, _GAP, _HEIGHT = 10, 2, 100
 
 
-class Spent(NamedTuple):
+class TurnSum(NamedTuple):
     """Sum over turns. `usd` is None if no cost is known, and `unpriced` counts the turns of unknown cost."""
 
     turns: int = 0
@@ -54,9 +54,9 @@ class Spent(NamedTuple):
     unpriced: int = 0
     usage: Usage = UNKNOWN_USAGE
 
-    def __add__(self, other: Spent) -> Spent:  # type: ignore[override]  # a sum, not a longer tuple
+    def __add__(self, other: TurnSum) -> TurnSum:  # type: ignore[override]  # a sum, not a longer tuple
         known = [usd for usd in (self.usd, other.usd) if usd is not None]
-        return Spent(
+        return TurnSum(
             self.turns + other.turns,
             whole_usd(sum(known)) if known else None,
             self.estimated or other.estimated,
@@ -70,7 +70,7 @@ class SessionSpending:
 
     def __init__(self, backend: str, model: str) -> None:
         self.backend, self.seq = backend, 0
-        self.days: dict[tuple[date, str], Spent] = {}
+        self.days: dict[tuple[date, str], TurnSum] = {}
         self._model = model
 
     def take(self, event: JsonObject) -> None:
@@ -81,15 +81,15 @@ class SessionSpending:
         day, spent = date.fromisoformat(str(event["ts"])[:10]), _spent(event)
         models = {model for _, model in self.days}
         model = self._model if self._model in models or len(models) < MOST_MODELS else ""
-        self.days[day, model] = self.days.get((day, model), Spent()) + spent
+        self.days[day, model] = self.days.get((day, model), TurnSum()) + spent
 
 
-def _spent(event: JsonObject) -> Spent:
+def _spent(event: JsonObject) -> TurnSum:
     told = event.get("usage") or {}
     usage = Usage(**{name: told.get(name) for name in COUNTS}, source=told.get("source", "unknown"))
     usd = event.get("cost_usd")
     estimated = usd is not None and event.get("cost_source") == "estimated"
-    return Spent(1, usd, estimated, int(usd is None and bool(usage.total_tokens)), usage)
+    return TurnSum(1, usd, estimated, int(usd is None and bool(usage.total_tokens)), usage)
 
 
 class CostRow(NamedTuple):
@@ -164,16 +164,16 @@ def cost_view(
 ) -> CostView:
     """Return the page. With `grows`, earlier turns count too, and a bar has the cost up to its day, as a budget counts it."""
     days = window(today)
-    sums: dict[_Key, Spent] = {}
+    sums: dict[_Key, TurnSum] = {}
     for session in sessions:
         for (day, model), spent in session.days.items():
             if grows or day >= days[0]:
                 key = day, session.backend, model
-                sums[key] = sums.get(key, Spent()) + spent
+                sums[key] = sums.get(key, TurnSum()) + spent
     by_series, by_day = _by(sums, lambda key: key[1:]), _by(sums, lambda key: key[0])
     ranked = sorted(by_series, key=lambda name: (-(by_series[name].usd or 0.0), name))
     slots = {name: min(at, MOST_SERIES - 1) for at, name in enumerate(ranked)}
-    total = sum(by_day.values(), Spent())
+    total = sum(by_day.values(), TurnSum())
     series = [
         CostSeries(slots[name], plain(name[0]), clip(name[1], 60) or "unknown model", _row(by_series[name]))
         for name in ranked
@@ -208,21 +208,21 @@ def usd_limit(row: JsonObject) -> float | None:
     return None if limit is None else float(limit)
 
 
-def _by(sums: Mapping[_Key, Spent], part: Callable[[_Key], _Name]) -> dict[_Name, Spent]:
-    found: dict[_Name, Spent] = {}
+def _by(sums: Mapping[_Key, TurnSum], part: Callable[[_Key], _Name]) -> dict[_Name, TurnSum]:
+    found: dict[_Name, TurnSum] = {}
     for key, spent in sums.items():
-        found[part(key)] = found.get(part(key), Spent()) + spent
+        found[part(key)] = found.get(part(key), TurnSum()) + spent
     return found
 
 
-def _row(spent: Spent) -> CostRow:
+def _row(spent: TurnSum) -> CostRow:
     fresh = spent.usage.total_input_tokens
     cached = spent.usage.cache_read_input_tokens
     share = "-" if not fresh or cached is None else f"{cached / fresh:.0%}"
     return CostRow(_money(spent), str(spent.turns), count(fresh), count(spent.usage.output_tokens), share)
 
 
-def _money(spent: Spent) -> str:
+def _money(spent: TurnSum) -> str:
     """Return the cost, with `~` for an estimate and `+ ?` for turns of unknown cost."""
     if spent.usd is None:
         return "?" if spent.unpriced else dollars(None)
@@ -230,7 +230,7 @@ def _money(spent: Spent) -> str:
 
 
 def _amounts(
-    sums: Mapping[_Key, Spent], slots: Mapping[tuple[str, str], int], days: list[date], *, grows: bool
+    sums: Mapping[_Key, TurnSum], slots: Mapping[tuple[str, str], int], days: list[date], *, grows: bool
 ) -> list[list[float]]:
     """Return the dollars of each colour on each day. Turns outside of the days count for the nearest one."""
     found = [[0.0] * MOST_SERIES for _ in days]
