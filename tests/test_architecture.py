@@ -102,12 +102,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.files",
         "clisup.host.process.listing",  # the live processes of a session, of this machine alone
         "clisup.policy.secrets.redact",  # their command lines
+        "clisup.host.config_file",  # the table [web]
+        "clisup.model.usage",
+        "clisup.policy.rate_limit",
         "clisup.cli.daemon_start",
         "clisup.cli.failure",
         "clisup.cli.options",
         "clisup.cli.export",
         "clisup.cli.views",
         "clisup.cli.status.columns",
+        "clisup.cli.status.command",  # a budget in words
         "clisup.cli.top.model",
         "clisup.cli.fleet.members",
         "clisup.fleet.book",
@@ -145,8 +149,16 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.web": {"trio", "starlette"},
-    "clisup.web.command": {"click", "segno", "hypercorn", "jinja2"},  # an extra, checked before the start
+    "clisup.web.command": {
+        "click",
+        "segno",
+        "hypercorn",
+        "jinja2",
+        "http_ece",
+        "py_vapid",
+    },  # an extra, checked before the start
     "clisup.web.server": {"hypercorn"},
+    "clisup.web.push.delivery": {"http_ece", "py_vapid", "cryptography"},
     "clisup.web.pages.site": {"jinja2"},
     "clisup.web.pages.approvals": {"markupsafe"},
     "clisup.web.pages.session": {"markupsafe"},

@@ -16,13 +16,14 @@ from pydantic import BaseModel, SecretStr
 from clisup.config.model import Config
 from clisup.model.structs import JsonObject
 
-Effect = Literal["at_once", "next_turn", "next_connection", "start"]
+Effect = Literal["at_once", "next_turn", "next_connection", "start", "web_start"]
 
 EFFECTS: dict[Effect, str] = {
     "at_once": "at once",
     "next_turn": "next turn",
     "next_connection": "next connection",
     "start": "stop and start",
+    "web_start": "start of `clisup web`",
 }
 """Effects in words. `next_turn` applies to turns that begin from now on. A running turn ends as it began, and a live
 process that was started with another value is replaced before the next turn. `start` needs a stop and a start. A
@@ -142,6 +143,11 @@ KEYS: dict[str, ConfigKey] = {
     "fleet.labels": ConfigKey("at_once", "labels that a job can ask for, such as { gpu = \"h100\" }"),
     "fleet.workspaces": ConfigKey("at_once", "directories that a job can name, such as { app = \"~/app\" }"),
     "fleet.max_jobs": ConfigKey("at_once", "limit of the fleet's jobs that run here at once; 0: as many as `daemon.max_running`"),
+    "web.bind": ConfigKey("web_start", "address to listen on; others than loopback need TLS"),
+    "web.port": ConfigKey("web_start", "port"),
+    "web.url": ConfigKey("web_start", "address of the pages behind a reverse proxy"),
+    "web.tls_cert": ConfigKey("web_start", "file of the certificate chain (PEM)"),
+    "web.tls_key": ConfigKey("web_start", "file of the certificate's key"),
     "notify": ConfigKey("at_once", "messages about events, as [[notify]] tables, at most 32 (docs/how-to/notify.md)"),
     "notify[].name": ConfigKey("at_once", "name in `clisup notify` and in the log; empty: the program, or the host. A new name begins with new events"),
     "notify[].on": ConfigKey("at_once", "\"approval_requested\", \"turn_failed\" (also timed out), \"turn_completed\" (every end of a turn), \"limit\" (a rate limit holds turns back)"),
@@ -285,6 +291,7 @@ _TABLES = {
     "backends.*.live": "Limits after which the resting process of a live session ends; 0: no limit.",
     "backends.*.limits": "Bytes, and counts; 0: none.",
     "fleet": "This box in a fleet (docs/how-to/fleet-engine.md); read by `clisup fleet agent`.",
+    "web": "Options of `clisup web` (docs/how-to/web.md), which reads them at its start.",
     "notify[]": "Receiver of messages: a command, or an address (docs/how-to/notify.md).",
     "prices": "Prices of tokens by pattern of model names; they precede the built-in list (docs/reference/budgets.md).",
     "prices.*": "Prices of the matching models: US dollars for a million tokens.",

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
 
+from clisup.config.tables import ConfigTable, FleetConfig, Place, WebConfig
 from clisup.errors import ConfigurationError
 from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
 from clisup.model.structs import JsonObject
@@ -63,18 +64,6 @@ own."""
 
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-
-
-def _whole(path: str) -> str:
-    if path and not path.startswith(("/", "~/")):
-        raise ValueError(
-            "Input should be an absolute path, or begin with ~/: the daemon and each client work elsewhere"
-        )
-    return path
-
-
-Place = Annotated[str, AfterValidator(_whole)]
-"""Path that is the same for every reader of the file. Empty: the default place."""
 Mode = Literal["auto", "one-shot", "live"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -83,16 +72,7 @@ MAX_PROBLEMS = 100  # problems that an error reports for one file
 MAX_NOTIFY = 32  # tables [[notify]]
 
 
-class _Table(BaseModel):
-    """Table of the configuration. pydantic builds it only with the whole configuration.
-
-    Therefore the defaults are made without a check; a test checks them.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-class TimeoutsConfig(_Table):
+class TimeoutsConfig(ConfigTable):
     """Seconds; 0 = never. docs/reference/configuration.md lists the signs of life in each phase."""
 
     startup: Seconds = 60
@@ -106,7 +86,7 @@ class TimeoutsConfig(_Table):
     term_grace: Seconds = 5
 
 
-class LimitsConfig(_Table):
+class LimitsConfig(ConfigTable):
     """Sizes in bytes; 0 = no limit (`spool_bytes`, `memory`, `pids`, `retries`, `retry_wait_s`)."""
 
     spool_bytes: Count = 4 * 1024 * MIB
@@ -124,7 +104,7 @@ class LimitsConfig(_Table):
     retry_wait_s: Seconds = 0
 
 
-class ApprovalsConfig(_Table):
+class ApprovalsConfig(ConfigTable):
     """Handling of a CLI's questions: rules, and the action if nobody follows the session for `unattended_after_s`."""
 
     rules: Annotated[list[ApprovalRule], Field(max_length=MAX_RULES)] = []
@@ -132,14 +112,14 @@ class ApprovalsConfig(_Table):
     unattended_after_s: Seconds = 60
 
 
-class LiveConfig(_Table):
+class LiveConfig(ConfigTable):
     """Limits of a live process: seconds without a turn, bytes of stdout in its spool; 0 = no such limit."""
 
     idle_s: Seconds = 600
     spool_bytes: Count = 256 * MIB
 
 
-class BackendConfig(_Table):
+class BackendConfig(ConfigTable):
     """Table `[backends.NAME]`."""
 
     kind: str = ""
@@ -178,7 +158,7 @@ class BackendConfig(_Table):
         return ApiSettings(self.base_url, self.key_env, self.dialect, self.max_tokens, self.thinking, self.effort)
 
 
-class RetentionConfig(_Table):
+class RetentionConfig(ConfigTable):
     """Limits on kept events and spools, by age and in total; 0 = no such limit.
 
     `every_s` is the interval of the check. `idle_close` is the rest, in seconds, after which a session is closed.
@@ -191,7 +171,7 @@ class RetentionConfig(_Table):
     idle_close: Seconds = 7 * 86_400
 
 
-class DaemonConfig(_Table):
+class DaemonConfig(ConfigTable):
     """Table `[daemon]`. Empty paths mean the defaults of `clisup.locations`."""
 
     socket: Place = ""
@@ -228,7 +208,7 @@ class DaemonConfig(_Table):
     retention: RetentionConfig = RetentionConfig.model_construct()
 
 
-class TracingConfig(_Table):
+class TracingConfig(ConfigTable):
     """Table `[tracing]`: spans of turns and tools, sent to a collector by OTLP over HTTP. Off by default."""
 
     enabled: bool = False
@@ -238,23 +218,6 @@ class TracingConfig(_Table):
     content: bool = False
     max_queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     timeout_s: Annotated[float, Field(gt=0, le=300, allow_inf_nan=False)] = 10
-
-
-class FleetConfig(_Table):
-    """Table `[fleet]`: what this box shares with the fleet that it has joined. The fleet's agent reads it."""
-
-    share: Literal["all", "status"] = "all"
-    accept: Annotated[
-        list[Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,31}|\*)$")]], Field(max_length=256)
-    ] = []
-    labels: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")], Annotated[str, Field(max_length=256)]
-    ] = {}
-    workspaces: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")],
-        Annotated[str, Field(pattern=r"^(/|~/)", max_length=4096)],
-    ] = {}
-    max_jobs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
 NotifyEvent = Literal["approval_requested", "turn_failed", "turn_completed", "limit"]
@@ -278,7 +241,7 @@ def _is_signing_key(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
-class NotifyConfig(_Table):
+class NotifyConfig(ConfigTable):
     """Table `[[notify]]`: events that go to a command, or to an address."""
 
     name: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,47})?$")] = ""
@@ -337,7 +300,7 @@ def _distinct(tables: list[NotifyConfig]) -> list[NotifyConfig]:
     return tables
 
 
-class DefaultsConfig(_Table):
+class DefaultsConfig(ConfigTable):
     """Table `[defaults]`: values of sessions that name none. The table of a backend takes precedence.
 
     An empty `backend` is the only installed CLI. `mode` applies to the backends that have this mode. `timeout` is the
@@ -349,7 +312,7 @@ class DefaultsConfig(_Table):
     timeout: Seconds = 0
 
 
-class Config(_Table):
+class Config(ConfigTable):
     """Whole configuration. Without a file: the built-in backends, all defaults."""
 
     daemon: DaemonConfig = DaemonConfig.model_construct()
@@ -357,6 +320,7 @@ class Config(_Table):
     backends: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")], BackendConfig] = {}
     tracing: TracingConfig = TracingConfig.model_construct()
     fleet: FleetConfig = FleetConfig.model_construct()
+    web: WebConfig = WebConfig.model_construct()
     notify: Annotated[list[NotifyConfig], Field(max_length=MAX_NOTIFY), AfterValidator(_distinct)] = []
     prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 
@@ -492,7 +456,7 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
             continue
         field = model.model_fields.get(str(part))
         found = (get_args(field.annotation) or (field.annotation,))[0] if field else None
-        model = found if isinstance(found, type) else _Table
+        model = found if isinstance(found, type) else ConfigTable
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return []
     return list(model.model_fields)

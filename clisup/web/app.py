@@ -15,8 +15,21 @@ from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
-from clisup.web.pages import actions, approvals, context, login, now, processes, session, timeline
+from clisup.web.pages import (
+    accounts,
+    actions,
+    approvals,
+    context,
+    cost,
+    login,
+    now,
+    processes,
+    push,
+    session,
+    timeline,
+)
 from clisup.web.pages.site import new_site, unknown_browser
+from clisup.web.push.delivery import PushSender
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -34,6 +47,8 @@ class _Static(StaticFiles):
         answer = super().file_response(*args, **settings)  # type: ignore[arg-type]
         vendored = "/vendor/" in str(args[0])
         answer.headers["cache-control"] = "max-age=31536000, immutable" if vendored else "no-cache"
+        if args[0] and str(args[0]).endswith("/worker.js"):
+            answer.headers["service-worker-allowed"] = "/"  # the pages are above its folder
         return answer
 
 
@@ -48,6 +63,10 @@ def _pages() -> list[BaseRoute]:
         Route(_APPROVAL, approvals.approval, methods=["GET"]),
         Route(_APPROVAL, approvals.answer, methods=["POST"]),
         Route("/timeline", timeline.timeline),
+        Route("/cost", cost.cost),
+        Route("/cost/live", cost.cost_stream),
+        Route("/accounts", accounts.accounts),
+        Route("/accounts/live", accounts.accounts_stream),
         Route("/sessions/new", actions.new, methods=["GET"]),
         Route("/sessions/new", actions.create, methods=["POST"]),
         Route(_SESSION, session.session),
@@ -62,7 +81,7 @@ def _pages() -> list[BaseRoute]:
     ]
 
 
-def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks) -> ASGIApp:
+def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks, sender: PushSender) -> ASGIApp:
     """Return the application. `link` and `boxes` must run beside it."""
     app = Starlette(
         routes=[
@@ -70,11 +89,12 @@ def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks)
             Mount("/boxes/{box}", routes=_pages()),
             Route("/login", login.login),
             Route("/logout", login.logout, methods=["POST"]),
+            Route("/push", push.push, methods=["POST"]),
             Mount("/static", _Static(packages=[("clisup.web", "static")])),
         ],
         exception_handlers={Exception: _failed},
     )
-    app.state.site = new_site(link, book, boxes)
+    app.state.site = new_site(link, book, boxes, sender)
     return Guard(app, book, place, unknown_browser)
 
 

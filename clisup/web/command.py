@@ -15,8 +15,9 @@ from clisup.cli.daemon_start import ensure_daemon, no_start_option
 from clisup.cli.failure import usage
 from clisup.cli.options import CommandGroup, json_option
 from clisup.cli.views.terminal import plain, print_table
+from clisup.client.options import given
 from clisup.errors import EXIT_OK, ConfigurationError
-from clisup.locations import socket_for_client
+from clisup.locations import config_file, in_home, socket_for_client
 
 if TYPE_CHECKING:
     from clisup.web.access.rules import Role
@@ -31,25 +32,26 @@ _ROLE = click.option("--role", type=click.Choice(_ROLES), default="drive", show_
 
 
 @click.group("web", cls=CommandGroup, invoke_without_command=True)
-@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True, help="Port.")
-@click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="Address to listen on. Others than loopback need TLS.")  # fmt: skip
-@click.option("--url", default="", metavar="URL", help="Address of the pages behind a reverse proxy.")
-@click.option("--tls-cert", default="", metavar="FILE", help="Certificate chain (PEM).")
-@click.option("--tls-key", default="", metavar="FILE", help="Key of the certificate.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port; by default 7777.")
+@click.option("--bind", metavar="ADDRESS",
+              help="Address to listen on, by default 127.0.0.1. Others than loopback need TLS.")  # fmt: skip
+@click.option("--url", metavar="URL", help="Address of the pages behind a reverse proxy.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
+@click.option("--tls-key", metavar="FILE", help="Key of the certificate.")
 @click.option("--open", "open_", is_flag=True, help="Open the pages in a browser here.")
 @click.option("--print-link", is_flag=True, help="Print a login link and its QR code.")
 @_ROLE
 @no_start_option
 @click.pass_context
 def web(
-    ctx: click.Context, port: int, bind: str, url: str, tls_cert: str, tls_key: str, open_: bool, print_link: bool, role: str,
-    no_start: bool,
+    ctx: click.Context, port: int | None, bind: str | None, url: str | None, tls_cert: str | None, tls_key: str | None,
+    open_: bool, print_link: bool, role: str, no_start: bool,
 ) -> int:  # fmt: skip
     """Serve pages that show sessions, answer approvals and send prompts.
 
     Only this machine reaches the pages, unless --bind says otherwise. A browser signs in with a link that works once,
-    for 10 minutes. If the pages are served already, --open and --print-link only make a link. See docs/how-to/web.md.
+    for 10 minutes. If the pages are served already, --open and --print-link only make a link. The table [web] of the
+    configuration sets defaults of the options. See docs/how-to/web.md.
 
     \b
     Example:
@@ -60,15 +62,25 @@ def web(
     if ctx.invoked_subcommand is not None:
         return EXIT_OK
     _need_extra()
-    from clisup.web.server import WebSettings, check_settings, is_served
+    from clisup.web.server import check_settings, is_served
 
-    settings = WebSettings(bind, port, url, tls_cert, tls_key)
+    settings = _settings(bind=bind, port=port, url=url, tls_cert=tls_cert, tls_key=tls_key)
     check_settings(settings)
     if (open_ or print_link) and is_served(settings):
-        _announce(settings, port, role, open_=open_, print_link=print_link)
+        _announce(settings, settings.port, role, open_=open_, print_link=print_link)
         return EXIT_OK
     ensure_daemon(_NAME, no_start=no_start)
     return _serve(settings, role, open_=open_, print_link=print_link)
+
+
+def _settings(**options: str | int | None) -> WebSettings:
+    """Return the settings of the table [web], with the given options in their place. Raises `ConfigurationError`."""
+    from clisup.host.config_file import ConfigFile
+    from clisup.web.server import WebSettings
+
+    table = ConfigFile(config_file(os.environ), "CLISUP_CONFIG" in os.environ).read().web.model_dump()
+    paths = {name: in_home(table[name], os.environ) for name in ("tls_cert", "tls_key")}
+    return WebSettings(**{**table, **paths, **given(options)})
 
 
 def _serve(settings: WebSettings, role: str, *, open_: bool, print_link: bool) -> int:
@@ -113,8 +125,10 @@ def _show_link(origin: str, name: str, role: str, *, browser: bool = False) -> N
 
 def _need_extra() -> None:
     try:
+        import http_ece  # type: ignore[import-untyped]
         import hypercorn
         import jinja2
+        import py_vapid  # type: ignore[import-untyped]
         import segno
         import starlette
     except ImportError:
@@ -122,7 +136,7 @@ def _need_extra() -> None:
             "the pages need packages that are not installed",
             hint="pip install 'clisup[web]' into the environment of clisup",
         ) from None
-    assert hypercorn and jinja2 and segno and starlette
+    assert http_ece and hypercorn and jinja2 and py_vapid and segno and starlette
 
 
 @web.group("tokens", cls=CommandGroup)
@@ -164,8 +178,10 @@ def list_(as_json: bool) -> int:
 @tokens.command("add")
 @click.argument("name")
 @_ROLE
-@click.option("--url", default="http://127.0.0.1:7777", show_default=True, metavar="URL", help="Address of the pages.")
-def add(name: str, role: str, url: str) -> int:
+@click.option(
+    "--url", metavar="URL", help="Address of the pages, if the table [web] of the configuration does not say it."
+)
+def add(name: str, role: str, url: str | None) -> int:
     """Print a login link for a browser that is listed as NAME, with the QR code on a terminal.
 
     \b
@@ -173,10 +189,9 @@ def add(name: str, role: str, url: str) -> int:
       clisup web tokens add phone --role approve --url https://box.example.ts.net
     """
     _need_extra()
-    from clisup.web.access.rules import origin_of
-
     try:
-        origin = origin_of(url)
+        settings = _settings(url=url)
+        origin = settings.origin(settings.port)
     except ValueError:
         raise usage("this is no address of a page", hint="--url https://host.example") from None
     if not 0 < len(name) <= 40:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from clisup.client.raw import JsonObject
 from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError, WorldError
 from clisup.web.access.tokens import WebToken
+from clisup.web.cost_book import CostBook
 
 __all__ = ["ANSWER_S", "PageLink", "actor_name", "last_sentence"]
 
@@ -36,13 +37,18 @@ _LOOKED_BACK = 500
 
 
 class PageLink:
-    """One client for all pages. `version` grows with each change of the board, and `changed` wakes the live pages."""
+    """One client for all pages. `version` grows with each change of the board, and `changed` wakes the live pages.
+
+    The `listener` gets each event, too.
+    """
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.board = Board()
         self.said: dict[str, str] = {}
         self.version = 0
+        self.listener: Callable[[JsonObject], None] | None = None
+        self.costs = CostBook(self.client)
         self._client: AsyncClient | None = None
         self._connected = trio.Event()
         self._changed = trio.Event()
@@ -81,6 +87,8 @@ class PageLink:
             self._stale.set()
         if event["type"] == "message" and (said := last_sentence(event)):
             self.said[event["session_id"]] = said
+        if self.listener is not None:
+            self.listener(event)
 
     async def _tick(self) -> None:
         while True:

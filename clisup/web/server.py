@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -21,6 +22,8 @@ from clisup.web.access.tokens import TokenBook
 from clisup.web.app import make_app
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
+from clisup.web.push.delivery import PushSender, contact_of, push_key
+from clisup.web.push.watch import PushWatch
 
 __all__ = ["STALLED_S", "WebSettings", "book_of", "check_settings", "is_served", "listen", "login_link", "serve_pages"]
 
@@ -87,14 +90,14 @@ def login_link(origin: str, code: str) -> str:
     return f"{origin}/login?code={code}"
 
 
-def listen(settings: WebSettings, *, stalled_s: float = STALLED_S) -> socket.socket:
+def listen(settings: WebSettings) -> socket.socket:
     """Return the listening socket. Raises `ConfigurationError` if the address is taken."""
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit this. It also ends those whose browser does not read: a task would wait for it otherwise.
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled_s * 1000))
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_S * 1000))
         found.bind((settings.bind, settings.port))
         found.listen(BACKLOG)
     except OSError as error:
@@ -124,7 +127,8 @@ async def serve_pages(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `daemon` is the path of its socket; `ready` is called once browsers may connect."""
+    """Serve until SIGTERM or SIGINT. `daemon` is the path of its socket; `ready` is called in a
+    thread once browsers may connect."""
     config = Config()
     config.include_server_header, config.accesslog, config.errorlog = False, None, "-"
     config.loglevel = "WARNING"
@@ -133,7 +137,9 @@ async def serve_pages(
         config.certfile, config.keyfile = settings.tls_cert, settings.tls_key
     sockets = Sockets([listener], [], []) if settings.tls else Sockets([], [listener], [])
     link, boxes = PageLink(daemon), BoxLinks()
-    app = ASGIWrapper(make_app(link, book, settings.place(listener.getsockname()[1]), boxes))  # type: ignore[arg-type]
+    port = listener.getsockname()[1]
+    sender = PushSender(push_key(os.path.dirname(book.path)), contact_of(settings.origin(port)))
+    app = ASGIWrapper(make_app(link, book, settings.place(port), boxes, sender))  # type: ignore[arg-type]
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
 
         async def stopped() -> None:
@@ -142,6 +148,8 @@ async def serve_pages(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run)
             nursery.start_soon(boxes.run)
-            ready()  # the socket listens already
+            nursery.start_soon(PushWatch(link, book, sender).run)
+            # The socket listens already. A `$BROWSER` may run until the user closes it.
+            nursery.start_soon(partial(trio.to_thread.run_sync, ready, abandon_on_cancel=True))
             await worker_serve(app, config, sockets=sockets, shutdown_trigger=stopped)
             nursery.cancel_scope.cancel()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from clisup.config.model import FleetConfig
+from clisup.config.tables import FleetConfig
 from clisup.errors import ClisupError
 from clisup.fleet.agent.app import Agent
 from clisup.fleet.agent.settings import AgentSettings

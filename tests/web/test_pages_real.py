@@ -222,16 +222,24 @@ def test_texts_of_others_are_escaped_on_every_page(pages: Callable[..., Pages]) 
 def test_a_huge_output_makes_a_bounded_page_with_a_link_to_the_whole(pages: Callable[..., Pages]) -> None:
     made = pages()
     new = made.daemon.call("session/new", backend="demo", cwd=str(made.daemon.cwd))["session_id"]
-    made.daemon.call("session/prompt", session_id=new, prompt="@bash head -c 3000000 /dev/zero | tr '\\0' x", wait=True)
+    prompt = f'@tool Read {{"file_path": "big"}} => {"x" * 3_000_000}'
+    made.daemon.call("session/prompt", session_id=new, prompt=prompt, wait=True)
     browser = made.browser("observe")
     page = browser.get(f"/sessions/{new}")[1]
     assert len(page) < 300_000
     links = re.findall(rf'href="(/sessions/{new}/blobs/[^"]+)"', page)
+    assert links
     for link in links:
         status, text, headers = browser.get(link)
         assert (status, headers["content-type"], headers["x-content-type-options"]) == (
             200, "text/plain; charset=utf-8", "nosniff")  # fmt: skip
         assert len(text) > 100_000
+    stream = browser.stream(f"/sessions/{new}/live?after=0")
+    message = stream.message() or ""
+    while links[0] not in message:  # a live page has the same link
+        message = stream.message() or ""
+        assert message
+    stream.close()
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,20 @@ class Pages:
         self.book = TokenBook(str(daemon.root / "client-state" / "web"))
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *flags: str) -> None:
-        env = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket,
-               "CLISUP_STATE_DIR": str(self.daemon.root / "client-state")}  # fmt: skip
-        argv = [sys.executable, "-W", "error", "-m", "clisup", "web", "--port", str(self.port), "--no-start", *flags]
+    def start(self, *flags: str, before: str = "", env: dict[str, str] | None = None) -> None:
+        """Start the pages. `before` is Python code for the process: limits that a test does not want to wait for."""
+        state = str(self.daemon.root / "client-state")
+        own = {**self.daemon.env, "CLISUP_SOCKET": self.daemon.socket, "CLISUP_STATE_DIR": state}
+        self.start_with({**own, **(env or {})}, *flags, before=before)
+
+    def start_with(self, env: dict[str, str], *flags: str, before: str = "") -> None:
+        """Start the pages with these variables alone."""
+        program = (
+            ["-c", f"{before}\nfrom clisup.cli.main import main\nraise SystemExit(main())"]
+            if before
+            else ["-m", "clisup"]
+        )
+        argv = [sys.executable, "-W", "error", *program, "web", "--port", str(self.port), "--no-start", *flags]
         log = (self.daemon.root / "web.log").open("a")
         self.process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, text=True)
         log.close()

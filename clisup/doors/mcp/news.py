@@ -47,7 +47,7 @@ class WaitingCall(BaseModel):
 
 
 class AgentNews(BaseModel):
-    """What an agent has done since a seq.
+    """Report on what an agent has done since a seq.
 
     `state` is `running`, `waiting` (for an approval), the outcome of the turn (`done`, `failed`, `interrupted`,
     `timed_out`), `idle` or `closed`. `text` is the last words. `files` are those that the agent asked to change.

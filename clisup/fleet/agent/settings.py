@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from clisup.config.model import FleetConfig
+from clisup.config.tables import FleetConfig
 from clisup.errors import UsageError
 from clisup.fleet.member import FleetMember, joined
 from clisup.fleet.places import agent_socket, own_socket, sockets_dir

@@ -15,6 +15,7 @@ from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
 from clisup.host.files import make_private_dir, read_json, write_json
 from clisup.web.access.rules import ROLES, Role
+from clisup.web.push.messages import PushAddress
 
 __all__ = ["LINK_S", "MOST_LINKS", "MOST_TOKENS", "TOKEN_S", "TokenBook", "WebToken"]
 
@@ -44,7 +45,7 @@ class WebToken(NamedTuple):
 
 
 class TokenBook:
-    """Tokens and links in `directory`/tokens.json. Several processes may change the file.
+    """Tokens, links and push addresses in `directory`/tokens.json. Several processes may change the file.
 
     A check reads the file again after each change, so a revoked token is refused by the next request.
     """
@@ -55,6 +56,7 @@ class TokenBook:
         self._seen: tuple[int, ...] | None = None
         self._tokens: dict[str, WebToken] = {}
         self._links: dict[str, WebToken] = {}
+        self._push: dict[str, PushAddress] = {}
 
     def check(self, secret: str) -> WebToken | None:
         """Return the token with this secret while it is valid."""
@@ -101,6 +103,17 @@ class TokenBook:
             key = next((key for key, token in self._tokens.items() if token.id == id_), None)
             return None if key is None else self._tokens.pop(key)
 
+    def push_addresses(self) -> dict[str, PushAddress]:
+        """Return the push address of each valid token that has one, by the token's id."""
+        return {token.id: self._push[token.id] for token in self.tokens() if token.id in self._push}
+
+    def set_push_address(self, id_: str, address: PushAddress | None) -> None:
+        """Keep the only push address of a token, or remove it. It is removed with its token, too."""
+        with self._changing():
+            self._push.pop(id_, None)
+            if address is not None:
+                self._push[id_] = address
+
     def _made(self, name: str, role: Role, seconds: float) -> WebToken:
         now = self._clock()
         return WebToken(secrets.token_hex(4), name, role, now, now + seconds)
@@ -121,7 +134,9 @@ class TokenBook:
                 for key in [key for key, token in entries.items() if token.expires <= now]:
                     del entries[key]
             yield
-            write_json(self.path, {"tokens": _rows(self._tokens), "links": _rows(self._links)})
+            known = {token.id for token in self._tokens.values()}
+            push = {id_: address._asdict() for id_, address in self._push.items() if id_ in known}
+            write_json(self.path, {"tokens": _rows(self._tokens), "links": _rows(self._links), "push": push})
         finally:
             os.close(fd)
 
@@ -134,6 +149,7 @@ class TokenBook:
         if seen != self._seen:
             stored = read_json(self.path) or {}
             self._tokens, self._links = _entries(stored.get("tokens")), _entries(stored.get("links"))
+            self._push = _push_entries(stored.get("push"))
             self._seen = seen
 
 
@@ -155,5 +171,16 @@ def _entries(stored: object) -> dict[str, WebToken]:
                 token = WebToken(str(row["id"]), str(row["name"]), role, float(row["created"]), float(row["expires"]))
                 found[str(key)] = token
         except (KeyError, TypeError, ValueError):
+            continue
+    return found
+
+
+def _push_entries(stored: object) -> dict[str, PushAddress]:
+    """Return the push addresses of the file. One of another form is left out."""
+    found = {}
+    for id_, row in stored.items() if isinstance(stored, dict) else ():
+        try:
+            found[str(id_)] = PushAddress(str(row["endpoint"]), str(row["p256dh"]), str(row["auth"]))
+        except (KeyError, TypeError):
             continue
     return found

@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from clisup.client.raw import JsonObject
 from clisup.web.link import PageLink
+from clisup.web.pages.push import push_values
 from clisup.web.pages.site import page_of, render, root_of, shown, site_of, visitor_of
 from clisup.web.stream import LiveMessage, LiveStream
 from clisup.web.views.now import groups_of
@@ -24,7 +25,7 @@ async def now(request: Request) -> Response:
     link = site_of(request).link
     await link.refresh()
     others = [] if root_of(request) else await site_of(request).boxes.views()
-    return page_of(request, "now.html", title="Now", boxes=others, **_values(link))
+    return page_of(request, "now.html", title="Now", boxes=others, **push_values(request), **_values(link))
 
 
 async def now_stream(request: Request) -> Response:

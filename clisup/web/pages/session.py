@@ -67,7 +67,7 @@ async def _follow(
 ) -> None:
     """Send the pieces of new events, each once. The stream ends if the daemon stays away; the page then connects again."""
     (link, root), conversation = of, PieceReader()
-    send = partial(_send, messages, root)
+    send = partial(_send, messages, root, session_id)
     try:
         for event in await stored_events(link, session_id, max(0, after - WARM_SEQS), after, None):
             conversation.take(event)
@@ -97,13 +97,15 @@ async def _head(link: PageLink, session_id: str) -> JsonObject:
 async def _send(
     messages: trio.MemorySendChannel[LiveMessage],
     root: str,
+    session_id: str,
     pieces: list[Piece],
     conversation: PieceReader,
     row: JsonObject | None,
     seq: int,
 ) -> None:
     head = None if row is None else head_of(row)
-    html = render("session_live.html", root=root, pieces=_marked(pieces), writing=conversation.writing, head=head)
+    values = {"pieces": _marked(pieces), "writing": conversation.writing, "head": head}
+    html = render("session_live.html", root=root, session_id=session_id, **values)
     await messages.send(LiveMessage(html, str(seq)))
 
 
