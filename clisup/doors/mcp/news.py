@@ -1,4 +1,4 @@
-"""What an agent has done since a seq, in few words: the answers of the tools. Pure."""
+"""Report on an agent since a seq, in few words: the answers of the tools. Pure."""
 
 from __future__ import annotations
 

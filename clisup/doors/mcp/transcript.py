@@ -17,7 +17,7 @@ TRANSCRIPT_TYPES = ["prompt_accepted", "message", "tool_use", "turn_completed"]
 
 
 class SessionTranscript:
-    """SessionTranscript of the events that it has taken."""
+    """Transcript of the events that it has taken."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
