@@ -40,6 +40,8 @@ class Steering:
     async def is_possible(self) -> bool:
         """Tell whether a turn can be steered. Wait for a starting live process."""
         context = self._context
+        if not context.backend.adapter.capabilities.steer:
+            return False
         with trio.move_on_after(SETTLE_S):
             while context.live_mode and context.busy and (context.live_run is None or context.ledger.current is None):
                 await context.recorder.news.wait()

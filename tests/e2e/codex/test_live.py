@@ -33,6 +33,7 @@ def test_many_turns_of_one_process_with_the_usage_of_each(lab: Lab) -> None:
     first, second, third = (here.turn(text, session=session) for text in ("My name is Ada.", "What?", "And now?"))
     assert [turn["text"] for turn in (first, second, third)] == ["You first said: My name is Ada."] * 3
     assert len(pids(here, session)) == 1
+    assert 0 < third["cost_usd"] < 2 * second["cost_usd"] and second["cost_source"] == "estimated"
     assert FIRST.items() <= first["usage"].items() and SECOND.items() <= second["usage"].items()
     with here.client() as client:
         client.call("session/close", session_id=session)
