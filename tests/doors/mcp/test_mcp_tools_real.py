@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,3 +285,21 @@ def test_agents_start_agents_as_deep_as_the_user_allows(serve: Serve) -> None:
         assert any("Inner words." in content for content in results)
 
     drive(daemon, body, "--depth", "2", "--budget-usd", "2")
+
+
+def test_a_server_that_an_agent_starts_by_itself_is_refused(serve: Serve) -> None:
+    """The daemon serves no process of its own CLIs: the tools say so."""
+    daemon = serve()
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    frames = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "backends", "arguments": {}}},
+    ]
+    (daemon.cwd / "asked").write_text("".join(json.dumps({"jsonrpc": "2.0", **frame}) + "\n" for frame in frames))
+    root = Path(__file__).parents[3]
+    run = f"CLISUP_SOCKET={daemon.socket} PYTHONPATH={root} {sys.executable} -m clisup mcp"
+    daemon.new().ask(f"@bash (cat asked; until grep -q '\"id\":2' said; do sleep 0.1; done) | {run} > said")
+    said = [json.loads(line) for line in (daemon.cwd / "said").read_text().splitlines()]
+    (answer,) = [frame["result"] for frame in said if frame.get("id") == 2]
+    assert answer["isError"] and "permission_denied" in answer["content"][0]["text"]
