@@ -86,3 +86,24 @@ def test_an_open_timeline_goes_on_and_keeps_its_open_table(pages: Callable[..., 
     page.wait_for_selector("#lanes line.at.restart", state="attached")
     assert page.locator(".lane").count() == 2
     assert [one for one in tab.problems if "503" not in one] == []
+
+
+def test_the_pages_of_processes_and_context_renew_themselves(pages: Callable[..., Pages], chromium: Any) -> None:
+    made = pages()
+    live = opened(made.daemon, "Hello.", mode="live")
+    ended(made.daemon, live)
+    tab = Tab(chromium, made, PHONE, "observe")
+    load = "document.getElementById('renewed').dispatchEvent(new Event('every'))"  # as htmx does after its time
+    page = tab.go(f"/sessions/{live}/context")
+    page.click("summary")
+    rows = page.locator("details tbody tr").count()
+    made.daemon.call("session/prompt", session_id=live, prompt="More.", wait=True)
+    page.evaluate(load)
+    page.wait_for_selector(f"details tbody tr:nth-child({rows + 1})")
+    assert page.get_attribute("details", "open") is not None
+    page = tab.go(f"/sessions/{live}/processes")
+    page.wait_for_selector("#tree")
+    made.daemon.call("session/close", session_id=live)
+    page.evaluate(load)
+    page.wait_for_selector(".ended")
+    assert page.locator("#tree").count() == 0 and tab.problems == []

@@ -38,7 +38,7 @@ PRIVATE_HOSTS = False
 _GONE = (404, 410)
 _SIGNED_S = 3600
 _HEAD_BYTES = 4096
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)  # the log of clisup web, unlike docs/reference/observe.md
 
 
 def push_key(directory: str) -> Vapid02:
@@ -105,7 +105,7 @@ class PushSender:
             if status is not None and status != 429 and status < 500:
                 break
         if status is None or status >= 300:
-            _log.warning("push: %s answers %s", urlsplit(address.endpoint).hostname, status or "nothing")
+            _logger.warning("push: %s answers %s", urlsplit(address.endpoint).hostname, status or "nothing")
         return True
 
     def _request(self, address: PushAddress, message: PushMessage) -> bytes:

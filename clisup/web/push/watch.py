@@ -25,7 +25,7 @@ MESSAGE_S = 40.0
 """Seconds for one message to all browsers. A push service that does not answer holds up no other one for longer."""
 
 _AGAIN_S = 2.0
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)  # the log of clisup web, unlike docs/reference/observe.md
 _NEEDING = ("approval_requested", "turn_completed")
 
 
@@ -63,7 +63,7 @@ class PushWatch:
         try:
             browsers = self._book.push_addresses()
         except ClisupError as error:
-            _log.warning("push: %s", error.message)
+            _logger.warning("push: %s", error.message)
             return
         if not browsers or push_message(event, None) is None:
             return
@@ -88,7 +88,7 @@ class PushWatch:
             if self._book.push_addresses().get(token_id) == address:
                 self._book.set_push_address(token_id, None)
         except ClisupError as error:
-            _log.warning("push: %s", error.message)
+            _logger.warning("push: %s", error.message)
 
     async def _title(self, session_id: str) -> str | None:
         try:

@@ -8,7 +8,8 @@ import pytest
 from acp import schema
 
 from clisup.client.events import ApprovalRequested, TurnCompleted, TurnError
-from clisup.doors.acp import prompts, protocol, questions, settings, tool_calls, turns
+from clisup.doors import tool_calls
+from clisup.doors.acp import prompts, protocol, questions, settings, turns
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError
 from clisup.model.usage import Usage
 
