@@ -60,6 +60,8 @@ class LaunchRequest:
     """Number of the run in its session, for ids that are unique in a session."""
     live: bool = False
     """Keep stdin open for more prompts."""
+    later: bool = False
+    """The turn is not the first of its live process."""
     command_prompt: bool = False
     """Send the prompt unchanged: it is a command of the CLI."""
     prompt_id: str | None = None
@@ -129,6 +131,8 @@ class Carried:
     """Running total of the session's tokens. None means unknown. A fresh session has zeros."""
     background: Background = dataclasses.field(default_factory=dict)
     """Background tasks that the process still works on."""
+    agent: str | None = None
+    """Name of the ACP agent, as it has introduced itself."""
 
 
 def background_of(stored: Any) -> Background:

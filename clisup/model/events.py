@@ -108,7 +108,7 @@ class EventBase(WireStruct, frozen=True, tag_field="type"):
 
 
 class SessionInit(EventBase, frozen=True, tag="session_init"):
-    """Introduction of the CLI: its session, model, tools and version. claude sends it once for each turn."""
+    """Introduction of the CLI: its session, model, tools, version, or ACP `agent`. claude sends it once for each turn."""
 
     type: ClassVar[Literal["session_init"]] = "session_init"
     native_session_id: str | None = None
@@ -119,6 +119,7 @@ class SessionInit(EventBase, frozen=True, tag="session_init"):
     permission_mode: str | None = None
     backend_version: str | None = None
     credential_source: str | None = None
+    agent: str | None = None
 
 
 class SessionForked(EventBase, frozen=True, kw_only=True, tag="session_forked"):

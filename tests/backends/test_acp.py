@@ -140,6 +140,41 @@ def test_an_interrupt_is_a_notification_and_only_said_while_the_prompt_runs() ->
     assert talk.decoder.interrupt() is None
 
 
+LATER: dict[str, Any] = {"native_session_id": "s", "resume": True, "live": True, "later": True, "prompt_id": "p-2"}
+
+
+def later(agent: str | None = None) -> Conversation:
+    """A later turn of a live process, whose prompt was sent."""
+    made = Conversation(Carried(0.0, NO_USAGE, agent=agent), **LATER)
+    made.asked = json.loads(made.adapter.next_prompt(request(**LATER)))
+    return made
+
+
+def test_a_live_process_gets_its_next_prompt_under_an_id_of_its_own() -> None:
+    talk = later()
+    assert (talk.asked["id"], talk.asked["method"]) == ("prompt-p-2", "session/prompt")
+    assert talk.asked["params"] == {"sessionId": "s", "prompt": [{"type": "text", "text": "hello"}]}
+    assert json.loads(talk.decoder.interrupt() or "")["method"] == "session/cancel"
+    assert talk.say("Well.") and talk.last.terminal is None
+    ended = talk.answer({"stopReason": "end_turn"})
+    assert ended.terminal is not None and ended.terminal.text == "Well." and ended.replies == ()
+
+
+def test_a_live_process_that_rests_tells_nothing_of_a_turn_that_is_over() -> None:
+    talk = Conversation(native_session_id="s", resume=True, live=True)
+    assert talk.say("Late.") == [] and talk.decoder.interrupt() is None
+
+
+def test_the_habits_of_the_agent_hold_in_later_turns_too() -> None:
+    talk = later("copilot")
+    talk.say("Error: 401 no key")
+    ended = talk.answer({"stopReason": "end_turn"}).terminal
+    assert ended is not None and ended.is_error
+    other = later("another")
+    other.say("Error: 401 no key")
+    assert not (other.answer({"stopReason": "end_turn"}).terminal or ended).is_error
+
+
 @pytest.mark.parametrize("prompt", ["/help", " \t/help", "\ufeff/help"])
 def test_a_prompt_is_no_command_unless_the_caller_wants_it(prompt: str) -> None:
     spec = AcpAdapter().launch(request(prompt=prompt))

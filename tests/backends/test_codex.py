@@ -240,7 +240,7 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
     assert one_shot.decoder(Carried(), ASKED).interrupt() is None
 
 
-NEXT = replace(AGAIN, live=True, prompt="More of $it.", prompt_id="p-2")
+NEXT = replace(AGAIN, live=True, later=True, prompt="More of $it.", prompt_id="p-2")
 
 
 def test_a_live_process_gets_its_next_prompt_under_an_id_of_its_own() -> None:

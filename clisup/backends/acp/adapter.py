@@ -11,7 +11,7 @@ from typing import Any
 
 import clisup
 from clisup.backends.acp.dialect import AcpDialect
-from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, request_text
+from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, prompt_params, prompt_request, request_text
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd
 from clisup.backends.errors import Taxonomy, explain_end
 from clisup.backends.frames import Frame
@@ -39,6 +39,7 @@ class AcpAdapter(AcpDialect, Adapter):
     default_versions = ""
     version_args = ()
     capabilities = Capabilities(
+        live=True,
         cost=True,
         images=True,
         system_prompt=False,
@@ -73,6 +74,11 @@ class AcpAdapter(AcpDialect, Adapter):
             files=self.files(request),
             prompt_altered=altered,
         )
+
+    def next_prompt(self, request: LaunchRequest) -> str:
+        """Return session/prompt for a later turn of the process. Its id names the prompt."""
+        params = prompt_params(request.native_session_id, self.prompt(request)[0])
+        return request_text(prompt_request(request), "session/prompt", params)
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> AcpDecoder:
         """Return the dialogue of one turn."""

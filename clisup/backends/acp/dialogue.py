@@ -1,7 +1,8 @@
-"""Client side of the Agent Client Protocol, version 1: one process, one session, one prompt.
+"""Client side of the Agent Client Protocol, version 1: one process, one session, one prompt or many.
 
 The start sends `initialize`. Each answer decides the next request: session/new (or resume, or load), the model, the mode,
-session/prompt, and the end of input. `requests` has the requests of the agent.
+session/prompt, and the end of input. A live process gets the next session/prompt instead. `requests` has the requests of
+the agent.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "read_frame", "request_text"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "prompt_params", "prompt_request", "read_frame", "request_text"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
@@ -66,10 +67,14 @@ class AcpDecoder(Decoder):
         self._mcp_servers = mcp_servers
         self._prompt = prompt
         self._updates = Updates(dialect)
-        self._said = 0  # number of requests, and the id of the last one, which an answer must have
+        self._said: int | str = 0  # the id of the last request, which an answer must have
         self._asked: str | None = "initialize"
         self._then: _Then = AcpDecoder._initialized
+        if request.later:
+            self._said, self._asked, self._then = prompt_request(request), "session/prompt", AcpDecoder._prompted
+            self._updates.habits = dialect.habits(carried.agent)
         self._version: str | None = None
+        self._agent: str | None = None
         self._session: str | None = request.native_session_id if request.resume else None
         self._settings: list[Setting] = []
         self._model: str | None = None
@@ -157,8 +162,8 @@ class AcpDecoder(Decoder):
                 f"speaks {PROTOCOL_VERSION}; take a version of the agent that speaks it",
             )
         agent = get_dict(result, "agentInfo")
-        self._version = get_str(agent, "version")
-        self._updates.habits = self._dialect.habits(get_str(agent, "name"))
+        self._version, self._agent = get_str(agent, "version"), get_str(agent, "name")
+        self._updates.habits = self._dialect.habits(self._agent)
         can = get_dict(result, "agentCapabilities")
         for server in self._mcp_servers:
             transport = server.get("type")
@@ -218,13 +223,13 @@ class AcpDecoder(Decoder):
             model=self._model,
             permission_mode=self._mode,
             backend_version=self._version,
+            agent=self._agent,
         )
-        blocks = [_block(part) for part in self._prompt]
-        asked = self._ask("session/prompt", {"sessionId": self._session, "prompt": blocks}, AcpDecoder._prompted)
+        asked = self._ask("session/prompt", prompt_params(self._session, self._prompt), AcpDecoder._prompted)
         return replace(asked, events=(init,))
 
     def _ask(self, method: str, params: Frame, then: _Then) -> Decoded:
-        self._said += 1
+        self._said = int(self._said) + 1
         self._asked, self._then = method, then
         return Decoded((), replies=(request_text(self._said, method, params),))
 
@@ -268,18 +273,30 @@ class AcpDecoder(Decoder):
             error=error,
             interrupted=error is not None and error.kind == "cancelled",
         )
-        return Decoded(events, terminal, (END_OF_INPUT,))
+        return Decoded(events, terminal, () if self._request.live else (END_OF_INPUT,))
 
     def _cost(self) -> tuple[float | None, float | None]:
         """Return the turn's cost, and the session's cost to carry over."""
         told, carried = self._updates.cost_usd, self._carried_usd
         if told is None:
             return None, carried
+        if self._request.later and self._dialect.cost_spans == "process":
+            return None, None  # the sum has earlier turns of the process
         if not self._request.resume or self._dialect.cost_spans == "process":
             return told, None if carried is None else carried + told
         if self._dialect.cost_spans is None or carried is None:
             return None, told
         return (told - carried if told >= carried else told), told
+
+
+def prompt_params(session: str | None, prompt: Content) -> Frame:
+    """Return the params of session/prompt."""
+    return {"sessionId": session, "prompt": [_block(part) for part in prompt]}
+
+
+def prompt_request(request: LaunchRequest) -> str:
+    """Return the id of session/prompt for a later turn of a live process. It names the prompt."""
+    return f"prompt-{request.prompt_id}"
 
 
 def _block(part: str | Image) -> Frame:
@@ -295,7 +312,7 @@ _Then = Callable[[AcpDecoder, Frame], Decoded]
 # Lines of JSON-RPC
 
 
-def request_text(number: int | None, method: str, params: Frame) -> str:
+def request_text(number: int | str | None, method: str, params: Frame) -> str:
     """Return one line: a request, or a notification if `number` is None."""
     head: Frame = {"jsonrpc": "2.0"} if number is None else {"jsonrpc": "2.0", "id": number}
     return json.dumps(head | {"method": method, "params": params}) + "\n"

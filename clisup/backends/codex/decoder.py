@@ -86,7 +86,7 @@ class CodexDecoder(CodexTurn):
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         super().__init__(request)
-        self._thread = request.native_session_id if request.live and request.resume else None
+        self._thread = request.native_session_id if request.later else None
         self._turn: str | None = None
         self._limits = RateLimits()
         self._tokens = Tokens(carried, resumed=request.resume)

@@ -434,7 +434,7 @@ class Run:
             self._batch.add(item)
         await self._batch.store()
         self._termination.turn_ended()
-        self.used_before = True
+        self.used_before, self._request = True, self._settings.request
         self.tracker.rest()
         self._new_turn(seen=True)
         self._sink.turn_ended()

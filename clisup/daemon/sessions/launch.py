@@ -163,9 +163,9 @@ class Launcher:
         return self._backend.adapter.next_prompt(dataclasses.replace(request, prompt_id=prompt_id))
 
     async def relaunch_request(
-        self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: bool = False
+        self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: str | None = None
     ) -> LaunchRequest:
-        """Return the launch request of an earlier daemon's run, or with `later` that of a later turn of its process.
+        """Return the launch request of an earlier daemon's run, or that of `later`: a later turn of its process.
 
         The decoder's replies depend on the request.
         """
@@ -173,7 +173,10 @@ class Launcher:
         native, resume = intent.get("native") or self._cli.name(None, 1)
         named = (self._context.native_id, True) if later else (native, bool(resume))
         request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, named, run_dir)
-        return dataclasses.replace(request, live="live" in intent)
+        request = dataclasses.replace(request, live="live" in intent)
+        if later is None:
+            return request
+        return dataclasses.replace(request, later=True, prompt_id=prompt_id(self._context.id, later, run_dir.number))
 
     def _request(
         self, argv: tuple[str, ...], prompt: StoredPrompt, named: tuple[str | None, bool], run_dir: RunDir

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -298,7 +299,8 @@ class TurnRunner:
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
             item = Item(event, turn.id, memo={"transcript_at": self._cli.transcript_size()})
-            if await live.begin(item, self._context.backend.adapter.next_prompt(draft.request), draft.request):
+            request = dataclasses.replace(draft.request, later=True)
+            if await live.begin(item, self._context.backend.adapter.next_prompt(request), request):
                 return live
         return None
 
@@ -327,7 +329,8 @@ class TurnRunner:
         run_dir = self._context.dir.run(turn.run)
         prompt = await self._load_prompt(turn) if turn.id else None
         intent = await self._storage.with_retry(run_dir.intent)
-        request = await self._launcher.relaunch_request(run_dir, prompt, later=turn.begin["out"] > 0)
+        later = turn.id if turn.id and turn.begin["out"] > 0 else None
+        request = await self._launcher.relaunch_request(run_dir, prompt, later=later)
         return await self.start_live(turn, request, dict(intent.get("live") or {}))
 
     # -- the start of a run --------------------------------------------------------------------------------------------

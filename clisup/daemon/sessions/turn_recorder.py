@@ -47,7 +47,7 @@ class TurnRecorder:
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
         unused = None if nothing_yet is None else NO_USAGE
         usage = unused if ledger.usage_total is None else msgspec.convert(ledger.usage_total, Usage)
-        return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background))
+        return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background), agent=ledger.agent)
 
     def record(self, items: Sequence[Item]) -> int:
         """Journal the items. Raises `WorldError(storage_failed)`."""

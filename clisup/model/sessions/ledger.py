@@ -96,6 +96,7 @@ class Ledger(Struct):
     completed: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     native_session_id: str | None = None
+    agent: str | None = None
     native_lost: bool = False
     model: str | None = None
     usage: Usage = UNKNOWN_USAGE
@@ -347,6 +348,7 @@ def _process_exited(ledger: Ledger, event: JsonObject) -> None:
 
 def _session_init(ledger: Ledger, event: JsonObject) -> None:
     ledger.native_session_id = event.get("native_session_id") or ledger.native_session_id
+    ledger.agent = event.get("agent") or ledger.agent
     ledger.model = event.get("model") or ledger.model
     ledger.native_lost = False
 
