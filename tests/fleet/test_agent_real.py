@@ -25,6 +25,9 @@ PATIENCE_S = 90.0
 SERVER = Path(sys.executable).with_name("nats-server")
 
 
+last_run: subprocess.CompletedProcess[str] | None = None  # what a wait in vain shows
+
+
 class Box:
     """A home with a configuration, a daemon and an agent."""
 
@@ -61,10 +64,12 @@ class Box:
                 process.wait(PATIENCE_S)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        global last_run
+        last_run = subprocess.run(
             [sys.executable, "-m", "clisup", *words],
             env=self.env, cwd=self.root, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
+        return last_run
 
     def good(self, *words: str) -> str:
         ran = self.run(*words)
@@ -75,7 +80,7 @@ class Box:
 def until(what: Callable[[], Any]) -> Any:
     end = time.monotonic() + PATIENCE_S
     while not (found := what()):
-        assert time.monotonic() < end
+        assert time.monotonic() < end, last_run
         time.sleep(0.1)
     return found
 
