@@ -132,6 +132,7 @@ def test_a_session_that_works_waits_or_rests_is_never_touched(serve: Serve, tmp_
     until(lambda: resting.get()["state"] == "idle" and resting.get()["pid"])
     until(lambda: b'"state":"idle"' in (resting.dir / "runs" / "1" / "out.spool").read_bytes()[-300:])  # its last line
     until(lambda: not list(resting.dir.glob("runs/1/said/*")))  # the CLI has the prompt
+    until(lambda: not list(resting.dir.glob("prompts/*")))  # its turn is over
     for session in (working, resting):
         (session.dir / "runs" / "9").mkdir()
         for path in session.dir.rglob("*"):
