@@ -307,20 +307,16 @@ class Adapter(ABC):
 
     @abstractmethod
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return argv, stdin and variables for one run. Raises `UsageError(kind="unsupported")` for a missing feature."""
+        """Return argv, stdin and variables for one run. Raises `UsageError(kind="unsupported")` for a missing feature.
 
-    def next_prompt(self, request: LaunchRequest) -> str:
-        """Return the lines that begin another turn in a live process. `request` names the native session.
-
-        By default they are those of a start. Raises `UsageError` as `launch` does.
+        With `request.later`, stdin has the lines that begin another turn of a live process, and nothing else counts.
         """
-        return self.launch(request).stdin
 
     @abstractmethod
     def decoder(self, carried: Carried, request: LaunchRequest) -> Decoder:
         """Return a decoder for the stdout of one turn, from its first line on.
 
-        `request` is that of the launch; of a later turn of a live process, that of `next_prompt`.
+        `request` is that of the launch; of a later turn of a live process, the one with `later`.
         """
 
     def parse_version(self, output: str) -> str | None:

@@ -146,7 +146,7 @@ LATER: dict[str, Any] = {"native_session_id": "s", "resume": True, "live": True,
 def later(agent: str | None = None) -> Conversation:
     """A later turn of a live process, whose prompt was sent."""
     made = Conversation(Carried(0.0, NO_USAGE, agent=agent), **LATER)
-    made.asked = json.loads(made.adapter.next_prompt(request(**LATER)))
+    made.asked = json.loads(made.adapter.launch(request(**LATER)).stdin)
     return made
 
 

@@ -244,13 +244,13 @@ NEXT = replace(AGAIN, live=True, later=True, prompt="More of $it.", prompt_id="p
 
 
 def test_a_live_process_gets_its_next_prompt_under_an_id_of_its_own() -> None:
-    asked = json.loads(server.next_prompt(NEXT))
+    asked = json.loads(server.launch(NEXT).stdin)
     assert (asked["id"], asked["method"], asked["params"]["threadId"]) == ("3-p-2", "turn/start", ID)
     assert asked["params"]["input"][0]["text"] == "More of $\u200bit."  # no skill can be switched off for one turn
     schema = {"type": "object", "properties": {}}
-    assert "outputSchema" in json.loads(server.next_prompt(replace(NEXT, output_schema=schema)))["params"]
+    assert "outputSchema" in json.loads(server.launch(replace(NEXT, output_schema=schema)).stdin)["params"]
     with pytest.raises(UsageError):
-        server.next_prompt(replace(NEXT, prompt=" "))
+        server.launch(replace(NEXT, prompt=" "))
 
 
 def test_a_later_turn_of_a_live_process_is_told_as_the_first_is() -> None:

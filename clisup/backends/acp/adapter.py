@@ -54,10 +54,13 @@ class AcpAdapter(AcpDialect, Adapter):
     """Character that makes a prompt a command of the agent, at the beginning of a text."""
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return the configured command, with `initialize` as its first stdin. Raises `UsageError` for an unsupported request."""
+        """Return the configured command, with `initialize` as its first stdin; of a later turn, session/prompt.
+
+        Raises `UsageError` for an unsupported request.
+        """
         if request.resume and not request.native_session_id:
             raise UsageError("cannot resume an ACP session without its id", hint="give its native session id")
-        _, altered = self.prompt(request)
+        content, altered = self.prompt(request)
         mcp_servers(request.mcp_servers)
         can = {
             "fs": {"readTextFile": False, "writeTextFile": False},
@@ -65,20 +68,20 @@ class AcpAdapter(AcpDialect, Adapter):
             "elicitation": {"form": {}, "url": {}},
         }
         client = {"name": "clisup", "title": "clisup", "version": clisup.__version__}
-        params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": can, "clientInfo": client}
+        stdin = request_text(
+            0, "initialize", {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": can, "clientInfo": client}
+        )
+        if request.later:
+            params = prompt_params(request.native_session_id, content)
+            stdin = request_text(prompt_request(request), "session/prompt", params)
         return LaunchSpec(
             argv=(*request.command, *self.flags(request), *request.args),
-            stdin=request_text(0, "initialize", params),
+            stdin=stdin,
             stdin_eof=False,
             env=self.environment(request),
             files=self.files(request),
             prompt_altered=altered,
         )
-
-    def next_prompt(self, request: LaunchRequest) -> str:
-        """Return session/prompt for a later turn of the process. Its id names the prompt."""
-        params = prompt_params(request.native_session_id, self.prompt(request)[0])
-        return request_text(prompt_request(request), "session/prompt", params)
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> AcpDecoder:
         """Return the dialogue of one turn."""

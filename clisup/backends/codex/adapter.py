@@ -15,7 +15,7 @@ from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchR
 from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS
 from clisup.backends.codex.native_sessions import CodexNativeSessions
-from clisup.backends.codex.protocol import GREETING, START_TURN, config_of, said, start_turn
+from clisup.backends.codex.protocol import GREETING, config_of, said, start_turn
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
@@ -120,6 +120,7 @@ class CodexAdapter(CodexBase):
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
         """Return argv and the first request on stdin. The decoder sends the rest of the dialogue, including the prompt.
+        Of a later turn, stdin is turn/start.
 
         `permission_mode` is codex's sandbox; the default is read-only. codex gets the system prompt as developer instructions,
         and a resumed session keeps those of its first turn. `setting_sources="user"` (the default) ignores settings, hooks, MCP
@@ -132,16 +133,11 @@ class CodexAdapter(CodexBase):
         config_of(request)  # refuse an unsupported request before the start
         return LaunchSpec(
             argv=(*request.command, "app-server", *QUIET, *request.args),
-            stdin=GREETING,
+            stdin=start_turn(str(request.native_session_id), request) if request.later else GREETING,
             env=OWN_ENVIRONMENT,
             stdin_eof=False,
             prompt_altered=said(request).altered,
         )
-
-    def next_prompt(self, request: LaunchRequest) -> str:
-        """Return the request that begins another turn of the thread. Its id names the prompt."""
-        check(request)
-        return start_turn(str(request.native_session_id), request, f"{START_TURN}-{request.prompt_id}")
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
         """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""

@@ -20,7 +20,15 @@ from clisup.backends.codex.calls import Calls
 from clisup.backends.codex.errors import CodexFailure, explain_refusal, explain_report, read_report, retry_of
 from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
-from clisup.backends.codex.protocol import INTERRUPT, START_TURN, THREAD, answer_to, interrupt, open_thread, start_turn
+from clisup.backends.codex.protocol import (
+    INTERRUPT,
+    THREAD,
+    answer_to,
+    interrupt,
+    open_thread,
+    start_turn,
+    turn_request,
+)
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
@@ -120,7 +128,7 @@ class CodexDecoder(CodexTurn):
         result = get_dict(frame, "result")
         if asked == THREAD:
             return self._opened(result)
-        if _starts_turn(asked):
+        if asked == turn_request(self._request):
             self._turn = get_str(get_dict(result, "turn"), "id")
             return NOTHING
         return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
@@ -235,11 +243,6 @@ class CodexDecoder(CodexTurn):
         last = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
         terminal = self._terminal(error, self._usage, self._tokens.total, interrupted=interrupted)
         return Decoded(last, terminal, () if self._request.live else (END_OF_INPUT,))
-
-
-def _starts_turn(asked: object) -> bool:
-    """Tell whether a request's id is that of turn/start. Later turns of a live process have longer ids."""
-    return asked == START_TURN or (isinstance(asked, str) and asked.startswith(f"{START_TURN}-"))
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {

@@ -15,9 +15,9 @@ from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = [
-    "GREETING", "INTERRUPT", "START_TURN", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
+    "GREETING", "INTERRUPT", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
     "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
-    "strict_schema", "switched_off", "toml_value", "trust_of",
+    "strict_schema", "switched_off", "toml_value", "trust_of", "turn_request",
 ]  # fmt: skip
 
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
@@ -77,16 +77,18 @@ def sandbox_of(request: LaunchRequest) -> str:
     return request.permission_mode or "read-only"
 
 
-def start_turn(thread: str, request: LaunchRequest, asked: int | str = START_TURN) -> str:
-    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path.
+def turn_request(request: LaunchRequest) -> int | str:
+    """Return the id of turn/start. In a later turn of a live process it names the prompt, because answers have the id."""
+    return f"{START_TURN}-{request.prompt_id}" if request.later else START_TURN
 
-    `asked` is the id of the request. A later turn of a live process needs another id, because answers name it.
-    """
+
+def start_turn(thread: str, request: LaunchRequest) -> str:
+    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path."""
     items = [_input_item(part) for part in said(request).content]
     params: Frame = {"threadId": thread, "input": items}
     if request.output_schema is not None:
         params["outputSchema"] = strict_schema(request.output_schema)
-    return _line(id=asked, method="turn/start", params=params)
+    return _line(id=turn_request(request), method="turn/start", params=params)
 
 
 def said(request: LaunchRequest) -> Said:

@@ -110,9 +110,10 @@ class Launcher:
         failpoint("intent.after")
         return Launch(number, run_dir, draft, cgroup)
 
-    async def draft(self, turn_id: str, prompt: StoredPrompt, named: tuple[str | None, bool], number: int) -> Draft:
-        """Return the launch of run `number` for this turn, without a start. Raises as `prepare` does."""
-        return self._draft(await self._backend.ready(), turn_id, prompt, named, number)
+    async def later(self, turn_id: str, prompt: StoredPrompt, number: int) -> Draft:
+        """Return the launch of a later turn of the live run `number`. Raises as `prepare` does."""
+        named = (self._context.native_id, True)
+        return self._draft(await self._backend.ready(), turn_id, prompt, named, number, later=True)
 
     def _draft(
         self,
@@ -121,11 +122,13 @@ class Launcher:
         prompt: StoredPrompt,
         named: tuple[str | None, bool],
         number: int,
+        *,
+        later: bool = False,
     ) -> Draft:
         context, backend = self._context, self._backend
         argv, version = tool
         request = self._request(argv, prompt, named, context.dir.run(number))
-        request = dataclasses.replace(request, prompt_id=prompt_id(context.id, turn_id, number))
+        request = dataclasses.replace(request, later=later, prompt_id=prompt_id(context.id, turn_id, number))
         spec = backend.adapter.launch(request)
         markers = {"CLISUP_SESSION": context.id, "CLISUP_RUN": str(number)}
         env, _ = backend.environment(
@@ -134,7 +137,7 @@ class Launcher:
         marked = None
         if request.live:
             bare = dataclasses.replace(
-                request, native_session_id=None, resume=False, permission_mode=None, output_schema=None,
+                request, native_session_id=None, resume=False, later=False, permission_mode=None, output_schema=None,
                 caller_tools=(), tool_results=(), sampling={}, prompt="-", content=(),
                 model=_ANY if backend.adapter.capabilities.asked_by_prompt else None,
             )  # fmt: skip
@@ -160,7 +163,7 @@ class Launcher:
         """Return a prompt as a message to the live run `number`. Raises `ClisupError` if the backend refuses it."""
         argv, _ = await self._backend.ready()
         request = self._request(argv, prompt, (self._context.native_id, True), self._context.dir.run(number))
-        return self._backend.adapter.next_prompt(dataclasses.replace(request, prompt_id=prompt_id))
+        return self._backend.adapter.launch(dataclasses.replace(request, later=True, prompt_id=prompt_id)).stdin
 
     async def relaunch_request(
         self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: str | None = None

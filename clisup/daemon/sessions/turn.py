@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -291,16 +290,14 @@ class TurnRunner:
             if live.gone.is_set() or self.cancelled:
                 continue
             await self._cli.check_writers()
-            named = (self._context.native_id, True)
-            draft = await self._launcher.draft(turn.id, prompt, named, live.run.number)
+            draft = await self._launcher.later(turn.id, prompt, live.run.number)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
                 await self._unless_cancelled(partial(live.replace, text))
                 continue
             event = self._started(turn, live.run.number, prompt, draft)
             item = Item(event, turn.id, memo={"transcript_at": self._cli.transcript_size()})
-            request = dataclasses.replace(draft.request, later=True)
-            if await live.begin(item, self._context.backend.adapter.next_prompt(request), request):
+            if await live.begin(item, draft.spec.stdin, draft.request):
                 return live
         return None
 
