@@ -179,6 +179,19 @@ class Lab:
 
         return dict(poll(found, f"an event {kind} {fields}"))
 
+    def pids(self, session: str) -> list[int]:
+        """The pids of the session's CLIs, in their order."""
+        return [event["pid"] for event in self.events(session, "process_started")]
+
+    def took(self, mode: str) -> float:
+        """Seconds of a turn in this mode beside the model: the mean of five, behind a first one."""
+        session = self.open(mode=mode)
+        self.turn("First.", session=session)
+        begin = time.monotonic()
+        for n in range(5):
+            self.turn(f"Turn {n}.", session=session)
+        return (time.monotonic() - begin) / 5
+
     def close(self) -> None:
         """End everything; what the CLI left running would fail the next assertion of the fixture."""
         self.close_fakes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,17 +15,13 @@ Start = Callable[..., QwenAcpLab]
 LIVE = {"mode": "live"}
 
 
-def pids(here: QwenAcpLab, session: str) -> list[int]:
-    return [event["pid"] for event in here.events(session, "process_started")]
-
-
 def test_many_turns_of_one_process_with_the_usage_of_each(lab: Start) -> None:
     here = lab("memory")
     session = here.open(**LIVE)
     turns = [here.turn(text, session=session) for text in ("My name is Ada.", "What?", "And now?")]
     assert [turn["outcome"] for turn in turns] == ["completed"] * 3
     assert len({turn["text"] for turn in turns}) == 1 and "Ada" in turns[2]["text"]
-    assert len(pids(here, session)) == 1 and not here.events(session, "unparsed")
+    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
     assert all(turn["usage"]["source"] == "reported" for turn in turns)
     assert here.events(session, "session_init")[0]["agent"] == "qwen-code"
     with here.client() as client:
@@ -39,11 +34,11 @@ def test_a_new_process_goes_on_with_the_session(lab: Start) -> None:
     here = lab("memory")
     session = here.open(**LIVE)
     first = here.turn("My name is Ada.", session=session)
-    os.kill(pids(here, session)[0], signal.SIGKILL)
+    os.kill(here.pids(session)[0], signal.SIGKILL)
     here.wait_for(session, "process_exited")
     assert here.turn("What did I say?", session=session)["text"] == first["text"]
     assert here.turn("And now?", session=session)["text"] == first["text"]
-    assert len(pids(here, session)) == 2
+    assert len(here.pids(session)) == 2
 
 
 def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) -> None:
@@ -63,12 +58,12 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
         assert here.wait_for(session, "turn_completed", turn_id=turn_id)["outcome"] == "completed"
         here.kill()
         here.start()  # it adopts a resting process
-    assert (here.cwd / "made.txt").exists() and len(pids(here, session)) == 1
+    assert (here.cwd / "made.txt").exists() and len(here.pids(session)) == 1
     here.prompt(session, "Once more.")
     here.kill()
     here.start()  # it adopts a process in a later turn
     assert here.wait_for(session, "turn_completed", turn_id="t3")["outcome"] == "completed"
-    assert len(pids(here, session)) == 1 and not here.events(session, "unparsed")
+    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
     seqs = [event["seq"] for event in here.events(session)]
     assert seqs == list(range(1, len(seqs) + 1))
 
@@ -81,19 +76,12 @@ def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Start) -> None:
     with here.client() as client:
         assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
     assert here.turn("Go on.", session=session)["outcome"] == "completed"
-    assert len(pids(here, session)) == 1 and not here.events(session, "unparsed")
+    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
 
 
 def test_a_turn_of_a_live_process_costs_little_beside_the_model(lab: Start) -> None:
     """Measured in one run beside one-shot turns. The figures are printed, and only what is far off fails."""
     here = lab("text")
-    took: dict[str, float] = {}
-    for mode in ("one-shot", "live"):
-        session = here.open(mode=mode)
-        here.turn("First.", session=session)
-        begin = time.monotonic()
-        for n in range(5):
-            here.turn(f"Turn {n}.", session=session)
-        took[mode] = (time.monotonic() - begin) / 5
-    print(f"\na turn of qwen --acp: live {took['live'] * 1000:.0f} ms, one-shot {took['one-shot'] * 1000:.0f} ms")
-    assert took["live"] < took["one-shot"]
+    one_shot, live = here.took("one-shot"), here.took("live")
+    print(f"\na turn of qwen --acp: live {live * 1000:.0f} ms, one-shot {one_shot * 1000:.0f} ms")
+    assert live < one_shot

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -23,16 +22,12 @@ Lab = Callable[..., CodexLab]
 LIVE = {"mode": "live"}
 
 
-def pids(here: CodexLab, session: str) -> list[int]:
-    return [event["pid"] for event in here.events(session, "process_started")]
-
-
 def test_many_turns_of_one_process_with_the_usage_of_each(lab: Lab) -> None:
     here = lab("resume")
     session = here.open(**LIVE)
     first, second, third = (here.turn(text, session=session) for text in ("My name is Ada.", "What?", "And now?"))
     assert [turn["text"] for turn in (first, second, third)] == ["You first said: My name is Ada."] * 3
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
     assert 0 < third["cost_usd"] < 2 * second["cost_usd"] and second["cost_source"] == "estimated"
     assert FIRST.items() <= first["usage"].items() and SECOND.items() <= second["usage"].items()
     with here.client() as client:
@@ -45,11 +40,11 @@ def test_a_new_process_goes_on_with_the_thread(lab: Lab) -> None:
     here = lab("resume")
     session = here.open(**LIVE)
     here.turn("My name is Ada.", session=session)
-    os.kill(pids(here, session)[0], signal.SIGKILL)
+    os.kill(here.pids(session)[0], signal.SIGKILL)
     here.wait_for(session, "process_exited")
     assert here.turn("What did I say?", session=session)["text"] == "You first said: My name is Ada."
     assert here.turn("And now?", session=session)["text"] == "You first said: My name is Ada."
-    assert len(pids(here, session)) == 2
+    assert len(here.pids(session)) == 2
 
 
 def test_a_running_turn_takes_no_other_prompt(lab: Lab) -> None:
@@ -64,7 +59,7 @@ def test_a_running_turn_takes_no_other_prompt(lab: Lab) -> None:
         queued = client.call("session/prompt", session_id=session, prompt="Then this.")
         client.call("session/interrupt", session_id=session)
     assert here.wait_for(session, "turn_completed", turn_id=queued["turn_id"])["text"] == "Quick."
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
 
 
 def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Lab) -> None:
@@ -76,7 +71,7 @@ def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Lab) -> None:
         with here.client() as client:
             assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
         assert here.turn("Go on.", session=session)["text"] == text
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
 
 
 def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Lab) -> None:
@@ -95,14 +90,14 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Lab) -> N
     here.start()  # it adopts a process in its second turn
     answer(here, session, approval, "allow")
     assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "done"
-    assert (here.cwd / "made.txt").exists() and len(pids(here, session)) == 1
+    assert (here.cwd / "made.txt").exists() and len(here.pids(session)) == 1
     assert resolved(here, session) == [("allow", "client")] * 2
     here.prompt(session, "Once more.")
     here.kill()
     here.start()
     answer(here, session, here.wait_for(session, "approval_requested", turn_id="t3"), "deny")
     here.wait_for(session, "turn_completed", turn_id="t3")
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
     seqs = [event["seq"] for event in here.events(session)]
     assert seqs == list(range(1, len(seqs) + 1))
 
@@ -114,14 +109,14 @@ def test_each_turn_has_its_own_schema(lab: Lab) -> None:
     second = here.turn("Second.", session=session)
     third = here.turn("Third.", session=session, output_schema=SCHEMA)
     assert [turn.get("structured") for turn in (first, second, third)] == [{"answer": 42}, None, {"answer": 42}]
-    assert len(pids(here, session)) == 1 and "First." in json.dumps(here.api.requests[-1].body)
+    assert len(here.pids(session)) == 1 and "First." in json.dumps(here.api.requests[-1].body)
 
 
 def test_a_failed_turn_leaves_the_process_for_the_next(lab: Lab) -> None:
     here = lab(Scenario("bad_first", in_turn(fail(400, "bad thing", code="invalid_value"), say("Well."))))
     session = here.open(**LIVE)
     outcomes = [here.turn(f"{n}", session=session)["outcome"] for n in range(2)]
-    assert outcomes == ["failed", "completed"] and len(pids(here, session)) == 1
+    assert outcomes == ["failed", "completed"] and len(here.pids(session)) == 1
 
 
 def test_a_prompt_that_names_a_skill_is_text(lab: Lab) -> None:
@@ -140,13 +135,6 @@ def test_a_prompt_that_names_a_skill_is_text(lab: Lab) -> None:
 def test_a_turn_of_a_live_process_costs_little_beside_the_model(lab: Lab) -> None:
     """Measured in one run beside one-shot turns. The figures are printed, and only what is far off fails."""
     here = lab("text")
-    took: dict[str, float] = {}
-    for mode in ("one-shot", "live"):
-        session = here.open(mode=mode)
-        here.turn("First.", session=session)
-        begin = time.monotonic()
-        for n in range(5):
-            here.turn(f"Turn {n}.", session=session)
-        took[mode] = (time.monotonic() - begin) / 5
-    print(f"\na turn of codex: live {took['live'] * 1000:.0f} ms, one-shot {took['one-shot'] * 1000:.0f} ms")
-    assert took["live"] < took["one-shot"]
+    one_shot, live = here.took("one-shot"), here.took("live")
+    print(f"\na turn of codex: live {live * 1000:.0f} ms, one-shot {one_shot * 1000:.0f} ms")
+    assert live < one_shot
