@@ -20,6 +20,7 @@ __all__ = [
     "PARENT_LABEL",
     "WAIT_S",
     "AgentBounds",
+    "depth_of",
     "left_of",
     "wait_within",
 ]
@@ -66,7 +67,7 @@ class AgentBounds(NamedTuple):
 
     def depth_below(self, labels: Mapping[str, str]) -> int:
         """Return the depth of an agent that a session with these labels starts. Raises `UsageError(limit_exceeded)`."""
-        depth = int(labels.get(DEPTH_LABEL, "0")) + 1
+        depth = depth_of(labels) + 1
         if depth > self.depth:
             raise UsageError(
                 f"this agent may start no other agents: it is {depth - 1} deep, and {self.depth} is the limit",
@@ -101,6 +102,12 @@ class AgentBounds(NamedTuple):
                 hint="ask for less, or ask the user for a larger --budget-usd",
             )
         return asked
+
+
+def depth_of(labels: Mapping[str, str]) -> int:
+    """Return the depth of a session; 0 without a number, because anybody may set the label of an own session."""
+    text = labels.get(DEPTH_LABEL, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def left_of(budget: JsonObject | None) -> float | None:

@@ -23,7 +23,7 @@ from clisup.client.aio_session import AsyncSession
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
 from clisup.doors.log import DoorLog, traceback_of
 from clisup.doors.mcp.agents import CALL, AgentTools, ToolCaller
-from clisup.doors.mcp.bounds import CLIENT_LABEL, DEPTH_LABEL, MAX_WAIT_S, AgentBounds
+from clisup.doors.mcp.bounds import CLIENT_LABEL, MAX_WAIT_S, AgentBounds, depth_of
 from clisup.doors.mcp.transcript import MAX_EVENTS, TRANSCRIPT_TYPES, SessionTranscript
 from clisup.errors import ClisupError
 
@@ -118,7 +118,7 @@ class McpDoor:
         specs = [
             {"name": tool.name, "description": tool.description or "", "input_schema": tool.input_schema,
              "timeout_s": MAX_WAIT_S + 60}
-            for tool in await self._server.list_tools() if tool.name != "answer"
+            for tool in await self._server.list_tools() if tool.name in _TOOLS
         ]  # fmt: skip
         session = await self._tools.client.open(backend, cwd, tools=specs, **options)
         self._nursery.start_soon(self._serve, session.id)
@@ -128,7 +128,7 @@ class McpDoor:
         """Serve the agents that an earlier process of this server has left."""
         try:
             for row in await self._tools.client.sessions():
-                if CLIENT_LABEL in row.labels and int(row.labels.get(DEPTH_LABEL, "0")) < self._bounds.depth:
+                if CLIENT_LABEL in row.labels and depth_of(row.labels) < self._bounds.depth:
                     info = await self._tools.client.attach(row.session_id).info()
                     if info.tools is not None and not info.tools.get("served"):
                         self._nursery.start_soon(self._serve, row.session_id)

@@ -15,7 +15,7 @@ from clisup.client.events import (
     ToolUse,
     TurnCompleted,
 )
-from clisup.doors.mcp.bounds import MAX_WAIT_S, AgentBounds, left_of, wait_within
+from clisup.doors.mcp.bounds import MAX_WAIT_S, AgentBounds, depth_of, left_of, wait_within
 from clisup.doors.mcp.news import MAX_FILES, MAX_TOOLS, TEXT_CHARS, NewsFold, cut
 from clisup.doors.mcp.transcript import TRANSCRIPT_CHARS, SessionTranscript
 from clisup.errors import UsageError
@@ -80,6 +80,7 @@ def test_what_is_left_of_a_budget() -> None:
 
 def test_depth_and_room_are_bounded() -> None:
     bounds = AgentBounds("/", depth=2, agents=3)
+    assert [depth_of({"mcp_depth": text}) for text in ("3", "x", "-1", "", "\u00b2")] == [3, 0, 0, 0, 0]
     assert bounds.depth_below({}) == 1 and bounds.depth_below({"mcp_depth": "1"}) == 2
     with pytest.raises(UsageError, match="2 is the limit"):
         bounds.depth_below({"mcp_depth": "2"})
