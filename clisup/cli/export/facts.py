@@ -6,7 +6,7 @@ from datetime import datetime
 
 from clisup.cli.export.parts import SessionHead, Text
 from clisup.cli.views.events import error_words
-from clisup.cli.views.terminal import clip, cost, duration, plain, size, tokens
+from clisup.cli.views.terminal import clip, cost, duration, plain, session_name, size, tokens
 from clisup.client.raw import JsonObject
 
 __all__ = ["cut_words", "end_words", "head_facts", "moment", "title_of"]
@@ -14,7 +14,7 @@ __all__ = ["cut_words", "end_words", "head_facts", "moment", "title_of"]
 
 def title_of(head: SessionHead) -> str:
     """Return the session's title, or a name made of its id."""
-    return clip(str(head.session.get("title") or f"Session {head.session['session_id'][:8]}"), 120)
+    return session_name(head.session.get("title"), head.session["session_id"], 120)
 
 
 def head_facts(head: SessionHead) -> list[tuple[str, str]]:

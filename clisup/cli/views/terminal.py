@@ -27,6 +27,7 @@ __all__ = [
     "duration",
     "plain",
     "print_table",
+    "session_name",
     "size",
     "table",
     "tokens",
@@ -79,6 +80,11 @@ def clip(text: str, width: int = 120) -> str:
     """Return one line of at most `width` characters."""
     line = " ".join(plain(text[: width * 8]).split())
     return line if len(line) <= width and len(text) <= width * 8 else line[: width - 1] + "…"
+
+
+def session_name(title: object, session_id: str, width: int = 100) -> str:
+    """Return the title of a session in one line, or the head of its id for a session without one."""
+    return clip(str(title or f"Session {session_id[:8]}"), width)
 
 
 def duration(seconds: float | None) -> str:

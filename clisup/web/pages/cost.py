@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clisup.cli.status.command import budget_words
-from clisup.cli.views.terminal import clip, plain
+from clisup.cli.views.terminal import plain, session_name
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError, UsageError
 from clisup.web.cost_book import LIVE_S, MOST_SESSIONS, CostBook, today
@@ -64,7 +64,7 @@ def _values(book: CostBook, session_id: str) -> JsonObject:
         raise UsageError("no such session", kind="session_not_found", hint="see all: /cost")
     own = [book.spending[session_id]] if session_id in book.spending else []
     view = cost_view(own, today(), grows=True, limit=usd_limit(row))
-    about = clip(str(row.get("title") or f"Session {session_id[:8]}"), 100)
+    about = session_name(row.get("title"), session_id)
     return {
         **common,
         "about": about,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
-from clisup.cli.views.terminal import clip
+from clisup.cli.views.terminal import session_name
 from clisup.client.raw import JsonObject
 
 __all__ = ["ENDPOINT_CHARS", "PushAddress", "PushMessage", "push_address", "push_message"]
@@ -69,7 +69,7 @@ def push_address(get: Callable[[str], str]) -> PushAddress:
 def push_message(event: JsonObject, title: str | None) -> PushMessage | None:
     """Return the message about an event of a session with this title, or None if nobody is needed."""
     session_id, kind = str(event["session_id"]), event["type"]
-    name = clip(title or f"Session {session_id[:8]}", 100)
+    name = session_name(title, session_id)
     if kind == "approval_requested":
         approval_id = str(event["approval_id"])
         path = f"/approvals/{quote(session_id, safe='')}/{quote(approval_id, safe='')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from clisup.cli.views.terminal import clip, duration, plain
+from clisup.cli.views.terminal import clip, duration, plain, session_name
 from clisup.client.raw import JsonObject
 from clisup.policy.rate_limit import epoch, iso
 
@@ -59,7 +59,7 @@ def account_cards(
     `rows` are those of `daemon/status`, which lists used accounts, and `shared` those of `account/list`, which lists the
     accounts of the configuration. `now` is the time in seconds since the epoch.
     """
-    titles = {row["session_id"]: str(row.get("title") or f"Session {row['session_id'][:8]}") for row in sessions}
+    titles = {row["session_id"]: row.get("title") for row in sessions}
     found = {row["account"]: row for row in (*map(_flat, shared), *rows)}
     cards = [_card(row, titles, now) for row in found.values()]
     return sorted(cards, key=lambda card: (_ORDER.index(card.tone), card.name))[:MOST_ACCOUNTS]
@@ -71,7 +71,7 @@ def _flat(row: JsonObject) -> JsonObject:
     return {**row, **limit, "until": iso(limit.get("until")), "said_at": iso(limit.get("said_at"))}
 
 
-def _card(row: JsonObject, titles: dict[str, str], now: float) -> AccountCard:
+def _card(row: JsonObject, titles: dict[str, object], now: float) -> AccountCard:
     status, tone = _STATES.get(row["state"], ("no limit reported yet", "resting"))
     until, said_at = epoch(row.get("until") or ""), epoch(row.get("said_at") or "")
     used, waiting, probe = row.get("utilization"), row.get("waiting") or (), row.get("probe")
@@ -105,5 +105,5 @@ def _ago(said_at: float | None, now: float) -> str:
     return f"{duration(now - said_at)} ago" if now - said_at >= _MINUTE_S else "less than a minute ago"
 
 
-def _session(session_id: str, titles: dict[str, str]) -> WaitingSession:
-    return WaitingSession(session_id, clip(titles.get(session_id) or f"Session {session_id[:8]}", 100))
+def _session(session_id: str, titles: dict[str, object]) -> WaitingSession:
+    return WaitingSession(session_id, session_name(titles.get(session_id), session_id))

@@ -12,7 +12,7 @@ from clisup.cli.export.parts import Text
 from clisup.cli.status.columns import directory
 from clisup.cli.views.fields import FieldQuestion
 from clisup.cli.views.form import KEEP_PLANNING, Form, FormError, FormQuestion, answer_of, form_of
-from clisup.cli.views.terminal import clip, plain
+from clisup.cli.views.terminal import clip, plain, session_name
 from clisup.client.raw import JsonObject
 
 __all__ = ["SHOWN_BYTES", "AskChoice", "AskQuestion", "AskedApproval", "answer_to", "ask_key", "ask_of"]
@@ -74,7 +74,7 @@ def ask_of(approval: JsonObject) -> AskedApproval:
         ask_key(approval),
         form.kind,
         _title(form),
-        clip(str(approval.get("title") or f"Session {approval['session_id'][:8]}"), 100),
+        session_name(approval.get("title"), approval["session_id"]),
         plain(f"{approval.get('backend') or ''} in {directory(approval.get('cwd'))}".strip()),
         clip(str(approval.get("reason") or ""), 400),
         _body(form),

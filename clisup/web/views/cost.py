@@ -11,7 +11,7 @@ from math import floor, log10
 from typing import NamedTuple, TypeVar
 
 from clisup.cli.status.command import budget_words
-from clisup.cli.views.terminal import clip, count, plain
+from clisup.cli.views.terminal import clip, count, plain, session_name
 from clisup.cli.views.terminal import cost as dollars
 from clisup.client.raw import JsonObject
 from clisup.model.usage import COUNTS, UNKNOWN_USAGE, Usage, whole_usd
@@ -195,7 +195,7 @@ def budgets_of(rows: Iterable[JsonObject]) -> list[BudgetMeter]:
     for row in rows:
         if (budget := row.get("budget")) and row.get("state") != "closed":
             parts = [(budget["used"].get(name) or 0) / limit for name, limit in budget["limit"].items()]
-            title = clip(str(row.get("title") or f"Session {row['session_id'][:8]}"), 100)
+            title = session_name(row.get("title"), row["session_id"])
             part = min(_HEIGHT, floor(_HEIGHT * max(parts)))
             words = plain(budget_words(budget) or "")
             found.append(BudgetMeter(str(row["session_id"]), title, words, part, bool(budget.get("exhausted"))))

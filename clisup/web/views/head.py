@@ -7,7 +7,7 @@ from typing import NamedTuple
 from clisup.cli.export.facts import head_facts
 from clisup.cli.export.parts import SessionHead
 from clisup.cli.status.columns import status_of
-from clisup.cli.views.terminal import clip, plain
+from clisup.cli.views.terminal import plain, session_name
 from clisup.client.raw import JsonObject
 
 __all__ = ["Head", "head_of"]
@@ -33,7 +33,7 @@ def head_of(row: JsonObject) -> Head:
     status, tone = status_of(row)
     return Head(
         str(row["session_id"]),
-        clip(str(row.get("title") or f"Session {row['session_id'][:8]}"), 120),
+        session_name(row.get("title"), row["session_id"], 120),
         plain(status),
         tone,
         [(name, value) for name, value in head_facts(SessionHead(row, ""))],

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clisup.cli.status.columns import directory, since, status_of
 from clisup.cli.top.model import Board
-from clisup.cli.views.terminal import brief, clip, cost, plain
+from clisup.cli.views.terminal import brief, cost, plain, session_name
 from clisup.client.raw import JsonObject
 
 __all__ = ["GROUPS", "MOST_DONE", "Card", "CardGroup", "groups_of"]
@@ -63,10 +63,9 @@ def groups_of(board: Board, said: Mapping[str, str], now: float) -> list[CardGro
 def _card(row: JsonObject, said: str) -> Card:
     words, tone = status_of(row)
     silence, silence_words = _silence(row)
-    name = row.get("title") or said or f"Session {row['session_id'][:8]}"
     return Card(
         row["session_id"],
-        clip(str(name), 100),
+        session_name(row.get("title") or said, row["session_id"]),
         plain(directory(row.get("cwd"))),
         plain(" ".join(str(part) for part in (row["backend"], row.get("model")) if part)),
         plain(words),
