@@ -12,7 +12,7 @@ import pytest
 
 from clisup.errors import WorldError
 from clisup.fleet import nats_engine
-from clisup.fleet.engine import Bucket
+from clisup.fleet.engine import Bucket, BucketEntry
 from clisup.fleet.nats_engine import NatsEngine, connect
 from tests.fleet.engine_contract import PATIENCE_S, copied_once
 from tests.fleet.nats_server import NatsServer
@@ -57,6 +57,19 @@ async def prepared(engine: NatsEngine) -> None:
                 await asyncio.sleep(0.2)
 
 
+async def patient(jobs: Bucket, key: str) -> BucketEntry:
+    """Return a value as soon as the nodes have a leader again: the last of them was killed a moment ago."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                found = await jobs.get(key)
+                assert found is not None
+                return found
+            except WorldError as error:
+                assert error.kind == "fleet_away"
+                await asyncio.sleep(0.2)
+
+
 async def swapped(jobs: Bucket, box: str) -> None:
     """Add 20 marks of this box to one value. In doubt look whether the mark is there, as a box does with a job."""
     for number in range(20):
@@ -91,8 +104,7 @@ def test_kills_of_nodes_lose_and_double_nothing(nodes: list[NatsServer], monkeyp
                 tasks.create_task(copied_once(engine, "cluster", 3000))
                 for box in "ab":
                     tasks.create_task(swapped(jobs, box))
-            found = await jobs.get("one")
-            assert found is not None
+            found = await patient(jobs, "one")
             assert sorted(found.value.split()) == sorted(f"{box}{n}".encode() for box in "ab" for n in range(20))
 
     asyncio.run(run())

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 
-from clisup.errors import WorldError
+from clisup.errors import ClisupError, WorldError
 from clisup.fleet.engine import Bucket, Engine
-from clisup.fleet.jobs import JobRequest, JobState, OnLost, job_id, read_state, request_subject, write_state
+from clisup.fleet.jobs import JobRequest, JobState, OnLost, job_id, read_state, request_subject, session_of, write_state
+from tests.fleet_chaos.box import Box
 from tests.fleet_chaos.figures import Figure
+from tests.fleet_chaos.rpc import Line, persistent_call
 
 __all__ = ["Jobs"]
 
@@ -88,6 +91,28 @@ class Jobs:
     def ended(self) -> int:
         """Return the number of jobs with a known end."""
         return sum(self.status(job) == "done" for job in self.requests)
+
+    async def endless(self, boxes: Sequence[Box]) -> list[str]:
+        """Return a line for each job without a known end: its state as it was watched, as stored, and on each box."""
+        return [await self._described(job, boxes) for job in self.requests if self.status(job) != "done"]
+
+    async def _described(self, job: str, boxes: Sequence[Box]) -> str:
+        stored = await Bucket(self._engine, "JOBS").get(job)
+        state = read_state(stored.value) if stored is not None else JobState()
+        parts = [f"job {job}: watched {self.status(job)}, stored {state}"]
+        for box in boxes:
+            line = Line(box.socket)
+            try:
+                for attempt in range(1, state.attempt + 1):
+                    session = session_of(job, attempt)
+                    page = await persistent_call(line, "session/events", session_id=session, limit=1000)
+                    told = " ".join(event["type"] for event in page["events"][-12:])
+                    parts.append(f"  {box.name} attempt {attempt}, session {session}: {told}")
+            except ClisupError as error:
+                parts.append(f"  {box.name}: {error.message}")
+            finally:
+                line.close()
+        return "\n".join(parts)
 
     def figures(self) -> list[Figure]:
         """Return what came of the jobs. A job with leave to run again may run twice."""

@@ -368,8 +368,8 @@ def test_with_forty_sessions_on_24_lines_no_key_acts_on_a_session_that_is_not_se
         for _ in range(39):
             scene.daemon.call("session/new", backend="demo", cwd="/")
         last = scene.open("hanging", "@stall")
-        await see(pilot, "turns 1/")
         await until(pilot, lambda: len(top.rows.table.lines) == 40, "all are there")
+        await until(pilot, lambda: may_be_interrupted(top, last), "its turn is known, and the rows fit the screen")
         for key in ("end", "up", "pageup", "home", "pagedown", "pagedown", "down", "end"):
             await pilot.press(key)
             await until(pilot, lambda: chosen_is_seen(top), key)
@@ -390,13 +390,19 @@ def chosen_is_seen(top: Top) -> bool:
     return [text[:8] for text in marked] == [str(top.rows.selected)[:8]]
 
 
+def may_be_interrupted(top: Any, session_id: str) -> bool:
+    """Tell whether the view knows the turn of a session, and has drawn itself: before that no key acts."""
+    knows = bool((top.board.session(session_id) or {}).get("turn_id"))
+    return knows and top.rows.region.bottom <= top.footer.region.y
+
+
 async def crowd(scene: Scene, pilot: Pilot[Any]) -> str:
     """More sessions than the screen has lines for; the last of them, whose id this gives, runs a turn."""
     for _ in range(20):
         scene.daemon.call("session/new", backend="demo", cwd="/")
     last = scene.open("hanging", "@stall")
-    await see(pilot, "turns 1/")
     await until(pilot, lambda: len(pilot.app.rows.table.lines) == 21, "all are there")
+    await until(pilot, lambda: may_be_interrupted(pilot.app, last), "its turn is known, and the rows fit the screen")
     return last
 
 
