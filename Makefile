@@ -78,7 +78,7 @@ soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TUR
 bench: $(READY)  ## what it costs beside references, in 15 minutes and more (NAMES="latency start", RECORD=1, BLEMEES=DIRECTORY; docs/proofs/performance.md)
 	$(BIN)/python -m tests.bench.run $(NAMES) $(if $(RECORD),--record)
 
-bench-short: $(READY)  ## a minute of it; fails where a ratio is three times worse than recorded
+bench-short: $(READY)  ## two minutes of it; fails where a ratio is three times worse than recorded, or a count has grown by a tenth
 	$(BIN)/python -m tests.bench.run --short
 
 client: $(READY)  ## generate the blocking client from the trio client

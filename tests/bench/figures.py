@@ -13,6 +13,11 @@ __all__ = ["FAR", "Figure", "Fit", "Target", "far_off", "figure", "fit", "missin
 FAR = 3.0
 """How much worse than recorded a ratio may be before the short form fails: machines differ, and are shared."""
 
+GROWN = 1.1
+"""How much a count may be above the recorded one before the short form fails: no neighbour on the machine moves it."""
+COUNTED = ("calls", "syncs")
+"""Units of such counts. How many system calls a turn takes changes with what the daemon finds ready at once."""
+
 Better = Literal["less", "more"]
 
 
@@ -126,7 +131,12 @@ def fit(sizes: Sequence[float], costs: Sequence[float]) -> Fit:
 
 
 def far_off(found: Figure, recorded: dict[str, Any] | None) -> str | None:
-    """Why the short form fails because of this figure, or None. Only ratios count, and only what was recorded before."""
+    """Why the short form fails because of this figure, or None. Only ratios and counts that were recorded before matter."""
+    if found.unit in COUNTED and found.value is not None and (count := (recorded or {}).get("value")):
+        grown = found.value / count
+        return (
+            None if grown <= GROWN else f"{found.key}: {found.value:,.6g}, recorded {count:,.6g} (allowed: {GROWN:g}x)"
+        )
     before = (recorded or {}).get("ratio")
     if found.ratio is None or not before:
         return None

@@ -134,7 +134,7 @@ class Sinks:
 class Place:
     """One daemon, cold-started as a user's is; `close` proves that it left nothing behind."""
 
-    def __init__(self, programs: Path, *, cold: bool = True, **tables: Any) -> None:
+    def __init__(self, programs: Path, *, cold: bool = True, python: str = sys.executable, **tables: Any) -> None:
         self.fake, self.sink = build("fakecli", programs), build("sink", programs)
         limits = {"spool_bytes": 64 * 1024**3}
         raw = tables.pop("raw", "")
@@ -143,6 +143,7 @@ class Place:
         raw += f"\n{claude}[backends.claude.limits]\n{rest}"
         daemon = {"max_sessions": 20_000, "max_running": 2_000, **tables.pop("daemon", {})}
         self.daemon = Harness(cold=cold, raw=raw, daemon=daemon, **tables)
+        self.daemon.python = python
         self.daemon.start()
         self.gate = Gate(self.daemon.root / "gate")
         self.programs = programs

@@ -37,7 +37,7 @@ RECORDED, PAGE, RESULTS = (
     ROOT / ".bench" / "results.json",
 )
 SDK, SDK_VERSION = ROOT / ".bench" / "sdk", "0.2.186"
-SHORT = ("throughput", "start", "growth")
+SHORT = ("counts", "throughput", "start", "growth")
 
 
 def main() -> int:

@@ -7,6 +7,8 @@ from tests.bench.figures import Target
 __all__ = ["TARGETS"]
 
 TARGETS = {
+    "a turn: syncs": Target("value", "less", 3, 2),
+    "a turn: futex calls": Target("value", "less", 60, 30),
     "CPU to orjson": Target("ratio", "less", 5, 2),
     "CPU to the SDK": Target("ratio", "less", 1 / 4, 1 / 8),
     "throughput to a relay": Target("ratio", "more", 0.2, 0.5),

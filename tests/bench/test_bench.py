@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import growth, latency, memory, recovery, report, run, start, throughput
+from tests.bench import counts, growth, latency, memory, recovery, report, run, start, throughput
 from tests.bench.bare import spoken
 from tests.bench.figures import FAR, Figure, Target, far_off, figure, fit, missing
 from tests.bench.flow import fanned_out, parse, through_daemon, through_relay, typed
@@ -29,7 +29,7 @@ from tests.bench.setting import Setting
 from tests.bench.stolen import MOST, Stolen, Undisturbed
 from tests.versions import VERSIONS
 
-PARTS = {module.PART: module for module in (throughput, latency, memory, start, recovery, growth)}
+PARTS = {module.PART: module for module in (counts, throughput, latency, memory, start, recovery, growth)}
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +204,12 @@ def test_only_what_is_three_times_worse_than_recorded_fails(better: str, ratio: 
     found = replace(recorded, ratio=ratio)
     assert bool(far_off(found, recorded.as_dict())) is fails
     assert bool(report.regressions([found], report.document([recorded], {}, "full"))) is fails
+
+
+@pytest.mark.parametrize(("unit", "value", "fails"), [("calls", 109, False), ("calls", 112, True), ("ms", 900, False)])
+def test_a_count_that_has_grown_by_more_than_a_tenth_fails(unit: str, value: float, fails: bool) -> None:
+    before, now = figure("counts", "a turn", unit, [100]), figure("counts", "a turn", unit, [value])
+    assert bool(report.regressions([now], report.document([before], {}, "full"))) is fails
 
 
 def test_what_has_no_ratio_or_was_never_recorded_fails_nothing() -> None:

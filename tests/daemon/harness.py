@@ -90,6 +90,7 @@ class Harness:
         self.config = self.root / "config.toml"
         self.configure(**tables)
         self.cold = cold
+        self.python = sys.executable  # of a cold start
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.faults_expected = self.closed = False
         self._wire: Wire | None = None
@@ -107,7 +108,7 @@ class Harness:
     # -- the daemon's life
 
     def argv(self) -> list[str]:
-        return [sys.executable, "-m", "clisup", *self.arguments()]
+        return [self.python, "-m", "clisup", *self.arguments()]
 
     def arguments(self) -> list[str]:
         flags = ["--socket", self.socket, "--state-dir", str(self.state), "--config", str(self.config)]
