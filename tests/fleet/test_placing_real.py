@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.fleet import jobs as rules
 from clisup.fleet.agent import beats, placing, table
 from clisup.fleet.agent.settings import AgentSettings
-from clisup.fleet.engine import Bucket
+from clisup.fleet.engine import Bucket, StoredMessage
 from clisup.fleet.job_client import Job, JobClient, new_request
 from clisup.fleet.jobs import JobRequest
 from tests.fleet.boxes_in_memory import PATIENCE_S, running, settings_of, until
@@ -308,3 +308,34 @@ def test_a_swap_in_doubt_runs_nothing_twice(serve: Serve, tmp_path: Path) -> Non
 
     asyncio.run(play())
     assert fleet.runs() == {f"job{number}": 1 for number in range(12)}
+
+
+class Deaf(MemoryEngine):
+    """An engine whose watchers hear of no job that is claimed. It counts the swaps that came too late."""
+
+    late = 0
+
+    async def read(self, subject: str, after: int = 0) -> AsyncGenerator[StoredMessage, None]:
+        async for message in super().read(subject, after):
+            if b'"box"' not in message.data or not message.subject.startswith("$KV.JOBS."):
+                yield message
+
+    async def append(
+        self, subject: str, data: bytes, headers: Any = None, *, expected: int | None = None
+    ) -> int | None:
+        position = await super().append(subject, data, headers, expected=expected)
+        self.late += position is None
+        return position
+
+
+def test_a_box_whose_swap_came_too_late_looks_at_the_job_anew(serve: Serve, tmp_path: Path) -> None:
+    fleet = Fleet(serve, tmp_path, 2)
+    fleet.engine = engine = Deaf()
+    fleet.client = JobClient(fleet.engine, "ci")
+
+    async def play() -> None:
+        async with fleet.agents(0, 1):
+            await fleet.reaches(await fleet.submit("slow", "@sleep 3"), "done")
+
+    asyncio.run(play())
+    assert fleet.runs() == {"slow": 1} and engine.late <= 3

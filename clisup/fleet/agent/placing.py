@@ -207,8 +207,10 @@ class Placing:
 
     async def _swap(self, job: str, before: JobState, revision: int, after: JobState) -> None:
         stored = await self._states.swap(job, revision, write_state(after))
-        if stored is None:
-            return  # another box was faster: its state comes by the watch
+        if stored is None:  # another box was faster, or the state here is an old one
+            if (found := await self._states.get(job)) is not None:
+                self._note(found)
+            return
         _log.info("job", job=job, was=before.status, status=after.status, box=after.box, outcome=after.outcome)
         self._claims += after.status == "claimed"
         self._set(job, after, stored)
