@@ -6,6 +6,7 @@ Each goes into a directory of its own below the one that the recorder takes as `
     npm install --ignore-scripts --prefix AGENTS/copilot @github/copilot@1.0.102
     npm install --ignore-scripts --prefix AGENTS/codex-acp @agentclientprotocol/codex-acp@2.6.0
     npm install --ignore-scripts --prefix AGENTS/claude-agent-acp @agentclientprotocol/claude-agent-acp@0.101.0
+    npm install --ignore-scripts --prefix AGENTS/cline cline@3.0.65
 """
 
 from __future__ import annotations
@@ -124,6 +125,10 @@ def _remember(body: Body, n: int) -> Reply:
     return [*chat.message(n, *chat.text("You first said: ", "My name is Ada." if known else "(none)"))]
 
 
+def _cline_call(*commands: str) -> Respond:
+    return chat.use(*chat.tool("run_commands", f"c{len(commands)}", {"commands": list(commands)}))
+
+
 _chat_fails = chat.SCENARIOS["http_401"].respond
 CHAT: dict[str, Respond] = {
     "tool_ok": in_turn(
@@ -142,6 +147,15 @@ CHAT: dict[str, Respond] = {
 }
 
 
+CLINE: dict[str, Respond] = {
+    **CHAT,
+    "tool_ok": in_turn(_cline_call("echo a"), _cline_call("echo b", "echo c"), chat.say("Do", "ne.")),
+    "tool_fail": in_turn(_cline_call(FAILS), chat.say("It failed.")),
+    "asked": in_turn(_cline_call("touch made.txt"), chat.say("I may not.")),
+    "slow_tool": in_turn(_cline_call(TICKS), chat.say("done")),
+}
+
+
 def _opencode(run: Run, url: str, home: Path) -> dict[str, str]:
     model = {"tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
     options = {"baseURL": url, "apiKey": FAKE_KEY}
@@ -154,6 +168,15 @@ def _opencode(run: Run, url: str, home: Path) -> dict[str, str]:
 def _copilot(run: Run, url: str, home: Path) -> dict[str, str]:
     own = {"COPILOT_PROVIDER_BASE_URL": url, "COPILOT_PROVIDER_API_KEY": FAKE_KEY, "COPILOT_MODEL": chat.MODEL}
     return {**own, "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
+
+
+def _cline(run: Run, url: str, home: Path) -> dict[str, str]:
+    settings = {"provider": "openai-compatible", "apiKey": FAKE_KEY, "model": "gpt-4o", "baseUrl": url}
+    known = {"settings": settings, "updatedAt": "2026-11-26T14:51:33.900Z", "tokenSource": "manual"}
+    file = home / ".cline" / "data" / "settings" / "providers.json"  # `cline auth -p openai-compatible -b URL` writes it
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"version": 1, "modes": {}, "providers": {"openai-compatible": known}}))
+    return {"CLINE_API_KEY": FAKE_KEY, "CLINE_PROVIDER": "openai-compatible"} if run.key else {}
 
 
 # Agents of the other APIs
@@ -174,6 +197,7 @@ CODEX_QUESTIONS = [
      "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}]},
 ]  # fmt: skip
 RESPONSES: dict[str, Respond] = {
+    "system_prompt": lambda body, n: responses.said(n, responses.text(_heard(body, "Be brief."))),
     "tool_ok": in_turn(_codex_bash("echo a"), _codex_bash("echo b"), codex.say("Done.")),
     "tool_fail": in_turn(_codex_bash(FAILS), codex.say("It failed.")),
     "asked": in_turn(
@@ -222,7 +246,13 @@ def _ask(body: Body, n: int) -> Reply:
     return [*message(body, n, tool("AskUserQuestion", "q", QUESTIONS))]
 
 
+def _heard(body: Body, words: str) -> str:
+    """What the model says to a session with a system prompt."""
+    return "I was told so." if words in json.dumps(body) else "Nobody told me."
+
+
 MESSAGES: dict[str, Respond] = {
+    "system_prompt": lambda body, n: [*message(body, n, text(_heard(body, "Be brief.")))],
     "tool_ok": in_turn(_bash("a", "touch a.txt; echo a"), _say("Done.")),
     "tool_fail": in_turn(_bash("bad", f"touch bad.txt; {FAILS}"), _say("It failed.")),
     "asked": in_turn(_bash("t", "touch made.txt"), _say("I may not.")),
@@ -298,6 +328,21 @@ AGENTS = (
                 **_slow("tick 1\\n"),
                 "http_401_late": ("http_401_late", _ALLOWED),
                 "looks_like_an_error": ("looks_like_an_error", {}),
+            }
+        ),
+    ),
+    _agent(
+        "cline",
+        "3.0.65",
+        ("@cline/cli-linux-x64/bin/cline", "--acp"),
+        ChatAPI,
+        CLINE,
+        _cline,
+        _with(
+            {
+                **_COMMON,
+                **_slow('"in_progress"'),
+                "not_logged_in": ("memory", {"key": False}),
             }
         ),
     ),
