@@ -6,6 +6,9 @@ from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.lab import ROOT, Lab
 
 
+STARTUP_S = 300  # opencode takes 4 s of processor time to its first session, and a runner may be busy
+
+
 class AgentLab(Lab):
     """`[backends.agent]`: kind acp, live, with the agent's own command and variables."""
 
@@ -17,7 +20,7 @@ class AgentLab(Lab):
         self.configure(
             command=agent.command(ROOT / ".e2e"),
             env=agent.environment(run, self.api.url, self.home),
-            extra=f'kind = "acp"\nmode = "live"\n{config}',
+            extra=f'kind = "acp"\nmode = "live"\ntimeouts = {{ startup = {STARTUP_S} }}\n{config}',
         )
 
     def close_fakes(self) -> None:

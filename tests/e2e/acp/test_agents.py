@@ -29,6 +29,7 @@ MODES = {
 }
 ASKS = {"codex-acp": "read-only", "claude-agent-acp": "default"}
 """Modes in which an agent asks for its commands, where it does not do so by itself."""
+ALLOWED = {"rules": [{"tool": "*", "decision": "allow"}]}
 BY_NAME = {agent.name: agent for agent in AGENTS}
 
 
@@ -75,8 +76,7 @@ def test_one_process_has_many_turns_takes_another_mode_and_after_a_kill_another_
 
 def test_a_tool_is_asked_for_and_told_with_its_input_and_output(lab: Start, agent: Agent) -> None:
     here = lab(agent, "tool_ok")
-    rules = {"rules": [{"tool": "*", "decision": "allow"}]}
-    turn = here.turn("Use your tools.", approvals=rules, permission_mode=ASKS.get(agent.name))
+    turn = here.turn("Use your tools.", approvals=ALLOWED, permission_mode=ASKS.get(agent.name))
     events = here.events(turn["session_id"])
     uses, results = ([e for e in events if e["type"] == kind] for kind in ("tool_use", "tool_result"))
     assert (turn["outcome"], turn["text"]) == ("completed", "Done.")
@@ -88,7 +88,7 @@ def test_a_tool_is_asked_for_and_told_with_its_input_and_output(lab: Start, agen
 
 def test_an_interrupt_ends_the_tool_and_keeps_the_process(lab: Start, agent: Agent) -> None:
     here = lab(agent, "slow_tool")
-    session = here.open(approvals={"rules": [{"tool": "*", "decision": "allow"}]})
+    session = here.open(approvals=ALLOWED, permission_mode=ASKS.get(agent.name))
     here.prompt(session, "Use your tools.")
     here.wait_for(session, "tool_use")
     poll(lambda: "sleep" in marked(session), "the tool's start")
