@@ -367,9 +367,7 @@ def _check_features(name: str, config: BackendConfig, adapter: Adapter) -> None:
     """Refuse a mode or a login that the CLI does not have at the start, not in the first turn."""
     if config.mode == "live" and not adapter.capabilities.live:
         why = f'mode = "live", because a {config.kind} process serves one turn'
-        raise ConfigurationError(
-            f"cannot use backends.{name}.{why}", hint='take the key out, or use "one-shot" or "auto"'
-        )
+        raise ConfigurationError(f"cannot use backends.{name}.{why}", hint='take it out, or use "one-shot" or "auto"')
     if config.auth_method and not adapter.capabilities.auth_method:
         why = f"auth_method, because the kind {config.kind} has no login methods"
         raise ConfigurationError(f"cannot use backends.{name}.{why}", hint="take the key out, or set kind to acp")

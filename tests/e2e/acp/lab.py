@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.lab import ROOT, Lab
 
-
 STARTUP_S = 300  # opencode takes 4 s of processor time to its first session, and a runner may be busy
 
 
