@@ -76,8 +76,10 @@ class Capabilities(Struct, frozen=True):
     """Requests to a live process."""
     images: bool = False
     """Take images in a prompt. An ACP agent without images refuses them during the turn."""
-    system_prompt: bool = True
-    """Take a system prompt."""
+    system_prompt: bool | None = True
+    """Take a system prompt. None: only the running agent knows, and an agent without this feature fails the turn."""
+    auth_method: bool = False
+    """Take the name of a login method (`auth_method` of the backend)."""
     mcp: bool = True
     """Take the session's MCP servers."""
     tools: bool = False
@@ -238,6 +240,11 @@ class Decoder(ABC):
         """Ids of prompts that a live CLI cancelled. A turn may have taken such a prompt before."""
         return frozenset()
 
+    @property
+    def kept(self) -> Any:
+        """Facts of a live process that the decoders of its later turns get (`Carried.kept`), as long as the daemon runs."""
+        return None
+
     def interrupt(self) -> str | None:
         """Return text for stdin to end the running turn, or None if only signals end the turn."""
         return None
@@ -253,7 +260,10 @@ class Decoder(ABC):
         return None
 
     def control(self, request_id: str, control: Control, value: str | None) -> str | None:
-        """Return text for stdin to send this request to a live CLI, or None if the CLI has no such request."""
+        """Return text for stdin to send this request to a live CLI, or None if the CLI has no such request.
+
+        Raises `UsageError` for a value that the CLI does not have.
+        """
         return None
 
 

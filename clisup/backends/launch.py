@@ -84,6 +84,8 @@ class LaunchRequest:
     """`system_prompt_mode` of `session/new`."""
     api: ApiSettings = NO_API
     """Settings of an API backend."""
+    auth_method: str = ""
+    """Method to log in at the agent. Empty: the agent needs no login, or is logged in."""
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -133,6 +135,8 @@ class Carried:
     """Background tasks that the process still works on."""
     agent: str | None = None
     """Name of the ACP agent, as it has introduced itself."""
+    kept: Any = None
+    """`Decoder.kept` of the process's last turn. None after a restart of the daemon."""
 
 
 def background_of(stored: Any) -> Background:

@@ -134,6 +134,7 @@ class BackendConfig(ConfigTable):
     max_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     thinking: Annotated[str, Field(pattern=r"^(adaptive|off|[1-9][0-9]{3,6})?$")] = ""
     effort: Annotated[str, Field(pattern=r"^[a-z]{0,16}$")] = ""
+    auth_method: Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f]*$")] = ""
     versions: str = ""
     args: list[str] = []
     pass_env: list[str] = []

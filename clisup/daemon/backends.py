@@ -84,7 +84,7 @@ class Backend:
         self.versions = config.versions or self.adapter.default_versions
         _check_versions(name, self.versions)
         check_configuration(rules, pass_env=config.passed, env_names=config.env, request_env=config.request_env)
-        _check_mode(name, config, self.adapter)
+        _check_features(name, config, self.adapter)
         _check_permission_mode(name, config, self.adapter)
         _check_api(name, config)
         _check_command(name, self.command)
@@ -363,13 +363,14 @@ def _check_command(name: str, command: tuple[str, ...]) -> None:
         )
 
 
-def _check_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:
-    """Refuse a mode that the CLI does not have at the start, not in the first turn."""
+def _check_features(name: str, config: BackendConfig, adapter: Adapter) -> None:
+    """Refuse a mode or a login that the CLI does not have at the start, not in the first turn."""
     if config.mode == "live" and not adapter.capabilities.live:
-        raise ConfigurationError(
-            f'cannot use backends.{name}.mode = "live", because a {config.kind} process serves one turn',
-            hint='take the key out, or use "one-shot" or "auto"',
-        )
+        why = f'mode = "live", because a {config.kind} process serves one turn'
+        raise ConfigurationError(f"cannot use backends.{name}.{why}", hint='take it out, or use "one-shot" or "auto"')
+    if config.auth_method and not adapter.capabilities.auth_method:
+        why = f"auth_method, because the kind {config.kind} has no login methods"
+        raise ConfigurationError(f"cannot use backends.{name}.{why}", hint="take the key out, or set kind to acp")
 
 
 def _check_permission_mode(name: str, config: BackendConfig, adapter: Adapter) -> None:

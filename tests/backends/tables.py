@@ -117,8 +117,9 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "-"
 
 
-def _yes(there: bool) -> str:
-    return "yes" if there else "-"
+def _yes(there: bool | None) -> str:
+    """None: the running agent tells."""
+    return "by agent" if there is None else "yes" if there else "-"
 
 
 def _shared_and_table(head: list[str], rows: list[list[str]]) -> str:

@@ -268,11 +268,12 @@ def test_a_call_without_arguments_has_an_empty_input() -> None:
     assert use.input == {}
 
 
-def test_the_output_of_a_terminal_is_kept_up_to_its_limit() -> None:
+@pytest.mark.parametrize("name", ["terminal_output_delta", "terminal_output"])
+def test_the_output_of_a_terminal_is_kept_up_to_its_limit(name: str) -> None:
     talk = prompted()
     talk.update("tool_call", toolCallId="t", content=[{"type": "terminal", "terminalId": "t"}], status="in_progress")
     for piece in ("x" * TERMINAL_CHARS, "lost"):
-        talk.update("tool_call_update", toolCallId="t", _meta={"terminal_output_delta": {"data": piece}})
+        talk.update("tool_call_update", toolCallId="t", _meta={name: {"data": piece}})
     (result,) = talk.update("tool_call_update", toolCallId="t", status="completed")
     assert (len(result.content), result.blocks, result.truncated) == (TERMINAL_CHARS, None, True)
 

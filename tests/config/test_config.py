@@ -39,6 +39,7 @@ DEFAULTS = {
     "backend": {
         "kind": "claude", "command": [], "mode": "auto", "permission_mode": "", "versions": "", "args": [],
         "model": "", "account": "", "base_url": "", "key_env": "", "dialect": "", "max_tokens": 0, "thinking": "", "effort": "",
+        "auth_method": "",
         "pass_env": [], "request_env": [],
         "env": {}, "env_files": {}, "setting_sources": "user", "orphans": "grace",
         "approvals": {"rules": [], "unattended": "wait", "unattended_after_s": 60},

@@ -31,6 +31,7 @@ class Agent(acp.Agent):
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
         self.model, self.mode, self.usage, self.mcp = "small", "ask", None, []
+        self.logged_in = "--login" not in FLAGS
 
     def on_connect(self, conn: Any) -> None:
         self.client = conn
@@ -52,12 +53,24 @@ class Agent(acp.Agent):
         )
         number = int(sys.argv[sys.argv.index("--version") + 1]) if "--version" in FLAGS else protocol_version
         info = schema.Implementation(name="tests-agent", version="1.2.3")
-        return schema.InitializeResponse(protocol_version=number, agent_capabilities=can, agent_info=info)
+        methods = [
+            schema.AuthMethodAgent(id="key", name="API key", description="takes the key in $HOME"),
+            schema.AuthMethodAgent(id="browser", name="Log in with a browser"),
+        ]
+        return schema.InitializeResponse(
+            protocol_version=number, agent_capabilities=can, agent_info=info, auth_methods=methods
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> schema.AuthenticateResponse:
+        if method_id != "key":
+            raise acp.RequestError(-32603, "There is no browser")
+        self.logged_in = True
+        return schema.AuthenticateResponse()
 
     # Sessions
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> schema.NewSessionResponse:
-        if "--login" in FLAGS:
+        if not self.logged_in:
             raise acp.RequestError.auth_required()
         self.mcp = mcp_servers or []
         session = str(uuid.uuid4())
@@ -78,6 +91,8 @@ class Agent(acp.Agent):
         return schema.ResumeSessionResponse(**self._offers())
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> schema.SetSessionModeResponse:
+        if mode_id == "plan-only":
+            raise acp.RequestError(-32602, "There is nothing to plan")
         self.mode = mode_id
         return schema.SetSessionModeResponse()
 
@@ -124,6 +139,7 @@ class Agent(acp.Agent):
     # The prompt
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
+        self.cancelled.clear()
         words = prompt[0].text
         file = self._file(session_id)
         file.write_text(json.dumps([*json.loads(file.read_text()), words]))

@@ -19,6 +19,9 @@ BACKENDS = {
     "forgetful": ["--no-load"],
     "options": ["--options", "--mcp-http"],
     "login": ["--login"],
+    "by_key": ["--login"],
+    "by_browser": ["--login"],
+    "by_magic": ["--login"],
     "mute": ["--mute"],
 }
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -30,6 +33,8 @@ def tables() -> str:
     for name, flags in BACKENDS.items():
         startup = 1 if name == "mute" else 30
         text += f'[backends.{name}]\nkind = "acp"\ncommand = {json.dumps([*AGENT, *flags])}\n'
+        if name.startswith("by_"):
+            text += f'auth_method = "{name.removeprefix("by_")}"\n'
         text += f"[backends.{name}.timeouts]\nstartup = {startup}\nmodel_idle = 60\nterm_grace = 1\n"
     return text + '[[backends.agent.approvals.rules]]\ntool = "delete"\ndecision = "deny"\n'
 
@@ -159,7 +164,39 @@ def test_a_mode_that_the_agent_lacks_fails_the_turn_and_names_those_it_has(daemo
 def test_an_agent_that_is_not_logged_in_is_an_authentication_failure(daemon: Harness) -> None:
     turn = daemon.new(backend="login").ask("say hello")
     assert (turn["outcome"], turn["error"]["kind"]) == ("failed", "authentication")
-    assert "log the agent in" in turn["error"]["message"]
+    ways = "set the backend's auth_method: key (takes the key in $HOME), browser (Log in with a browser)"
+    assert turn["error"]["message"].endswith(f"give its key in the backend's env, or {ways}")
+
+
+def test_an_agent_is_logged_in_by_the_method_of_its_table_at_each_start(daemon: Harness) -> None:
+    session = daemon.new(backend="by_key")
+    assert session.ask("say hello")["text"] == "hello"
+    assert session.ask("remember")["text"] == "say hello"
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("by_browser", "the agent refused authenticate: There is no browser; "),
+        ("by_magic", "cannot log in at the agent by 'magic', because it has no such method; it has: key (takes"),
+    ],
+)
+def test_a_login_that_fails_is_an_authentication_failure(daemon: Harness, backend: str, reason: str) -> None:
+    turn = daemon.new(backend=backend).ask("say hello")
+    assert (turn["outcome"], turn["error"]["kind"]) == ("failed", "authentication")
+    assert turn["error"]["message"].startswith(reason)
+
+
+def test_a_login_method_for_a_cli_without_them_is_refused_at_the_start(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False, raw='[backends.claude]\nkind = "claude"\nauth_method = "key"\n')
+    assert daemon.launch().wait(30) == 78
+    assert "backends.claude.auth_method, because the kind claude has no login methods" in daemon.log.read_text()
+
+
+def test_an_agent_without_system_prompts_fails_a_turn_that_has_one(daemon: Harness) -> None:
+    turn = daemon.new(backend="agent", system_prompt="Be brief.").ask("say hello")
+    assert (turn["outcome"], turn["error"]["kind"]) == ("failed", "invalid_request")
+    assert "cannot give the agent a system prompt" in turn["error"]["message"]
 
 
 def test_an_error_in_the_middle_keeps_what_was_said(daemon: Harness) -> None:

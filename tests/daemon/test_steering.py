@@ -275,7 +275,9 @@ def test_a_control_that_a_backend_lacks_is_refused_with_those_that_it_has(
     with pytest.raises(ClisupError) as refused:
         daemon.new(backend="agent").call(what)
     assert refused.value.kind == "unsupported" and f"does not support {what}" in refused.value.message
-    assert "its controls: none" in refused.value.hint and "clisup backends --json" in refused.value.hint
+    assert (
+        "its controls: model, permission_mode" in refused.value.hint and "clisup backends --json" in refused.value.hint
+    )
 
 
 @pytest.mark.parametrize("mode", ["live"])

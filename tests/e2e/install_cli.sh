@@ -28,5 +28,6 @@ if cmp -s "$source/package-lock.json" "$target/installed"; then exit 0; fi
 mkdir -p "$target"
 rm -rf "$target/installed" "$target/node_modules"
 cp "$source/package.json" "$source/package-lock.json" "$target/"
+if [ -f "$source/.npmrc" ]; then cp "$source/.npmrc" "$target/"; fi
 (cd "$target" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2) || fail "npm ci failed"
 cp "$source/package-lock.json" "$target/installed"

@@ -1,28 +1,40 @@
 """Client side of the Agent Client Protocol, version 1: one process, one session, one prompt or many.
 
-The start sends `initialize`. Each answer decides the next request: session/new (or resume, or load), the model, the mode,
-session/prompt, and the end of input. A live process gets the next session/prompt instead. `requests` has the requests of
-the agent.
+The start sends `initialize`. Each answer decides the next request: authenticate, session/new (or resume, or load), the model,
+the mode, session/prompt, and the end of input. A live process gets the next session/prompt instead, and may get another model
+or mode at any time. `requests` has the requests of the agent.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.requests import AgentRequests
-from clisup.backends.acp.settings import Setting, mode_setting, model_setting
+from clisup.backends.acp.settings import Offers, Setting
 from clisup.backends.acp.updates import CHUNKS, SAID, Updates
 from clisup.backends.approvals import ApprovalAnswer
-from clisup.backends.base import END_OF_INPUT, Carried, Decoded, Decoder, LaunchRequest, Terminal
+from clisup.backends.base import (
+    END_OF_INPUT,
+    Carried,
+    Control,
+    ControlAnswer,
+    Decoded,
+    Decoder,
+    LaunchRequest,
+    Terminal,
+)
 from clisup.backends.frames import (
     Frame,
     MalformedError,
     decode_any,
+    first_str,
     get_dict,
+    get_dicts,
     get_int,
     get_str,
     mend,
@@ -30,6 +42,7 @@ from clisup.backends.frames import (
 )
 from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import acp_passes_on
+from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
@@ -39,6 +52,9 @@ __all__ = ["PROTOCOL_VERSION", "AcpDecoder", "prompt_params", "prompt_request", 
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
+_AUTH_REQUIRED = -32000
+_CONTROL = "control-"  # begins the id of a change of a setting
+_METHODS = 10  # login methods in a message
 _NOTHING = Decoded(())
 _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
     "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
@@ -46,6 +62,14 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
     "refusal": ("refusal", "the agent refuses to go on"),
     "cancelled": ("cancelled", "the turn was cancelled"),
 }
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Facts of an opened session that later turns of the process need."""
+
+    session: str
+    offers: Offers
 
 
 class AcpDecoder(Decoder):
@@ -76,6 +100,9 @@ class AcpDecoder(Decoder):
         self._version: str | None = None
         self._agent: str | None = None
         self._session: str | None = request.native_session_id if request.resume else None
+        self._opened_as: _Opened | None = carried.kept
+        self._can: Frame = {}
+        self._methods: list[Frame] = []
         self._settings: list[Setting] = []
         self._model: str | None = None
         self._mode: str | None = None
@@ -88,6 +115,21 @@ class AcpDecoder(Decoder):
         if self._asked != "session/prompt":
             return None
         return request_text(None, "session/cancel", {"sessionId": self._session})
+
+    @property
+    def kept(self) -> _Opened | None:
+        """Session and offers of the agent, for a later change of a setting."""
+        return self._opened_as
+
+    def control(self, request_id: str, control: Control, value: str | None) -> str | None:
+        """Return the request that changes the model or the mode. Raises `UsageError` for a value that the agent lacks."""
+        opened = self._opened_as
+        if opened is None or value is None or control not in ("model", "permission_mode"):
+            return None
+        setting = opened.offers.change(control, value)
+        if setting.error is not None:
+            raise UsageError(setting.error.message, kind="invalid_params", param=control)
+        return request_text(_CONTROL + request_id, setting.method, {"sessionId": opened.session, **setting.params})
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open request of the agent."""
@@ -143,6 +185,12 @@ class AcpDecoder(Decoder):
 
     def _answer(self, frame: Frame) -> Decoded:
         number = frame.get("id")
+        if isinstance(number, str) and number.startswith(_CONTROL):
+            error = get_dict(frame, "error")
+            refusal = (get_str(error, "message") or "no reason given") if error else None
+            return Decoded(
+                (), answers=(ControlAnswer(number.removeprefix(_CONTROL), get_dict(frame, "result"), refusal),)
+            )
         if isinstance(number, bool) or number != self._said or self._asked is None:
             raise MalformedError("an answer that nobody waits for")
         if "result" not in frame and not isinstance(frame.get("error"), dict):
@@ -150,8 +198,25 @@ class AcpDecoder(Decoder):
         if "error" in frame and frame["error"] is not None:
             if self._asked == QUIET:
                 return self._next()
-            return self._end(self._dialect.failure(get_dict(frame, "error"), self._asked))
+            return self._end(self._refused(get_dict(frame, "error"), self._asked))
         return self._then(self, get_dict(frame, "result"))
+
+    def _refused(self, error: Frame, method: str) -> TurnError:
+        """Return the agent's error. If the agent wants a login, the message lists its methods."""
+        failure = self._dialect.failure(error, method)
+        if get_int(error, "code") != _AUTH_REQUIRED or not self._methods:
+            return failure
+        return replace(
+            failure, message=f"{failure.message}, or set the backend's auth_method: {self._listed_methods()}"
+        )
+
+    def _listed_methods(self) -> str:
+        """Return the login methods of the agent for a message, each with its description."""
+        listed = [
+            f"{get_str(method, 'id')} ({(first_str(method, 'description', 'name') or 'not described')[:200]})"
+            for method in self._methods[:_METHODS]
+        ]
+        return ", ".join(listed) or "none"
 
     def _initialized(self, result: Frame) -> Decoded:
         version = get_int(result, "protocolVersion")
@@ -164,7 +229,8 @@ class AcpDecoder(Decoder):
         agent = get_dict(result, "agentInfo")
         self._version, self._agent = get_str(agent, "version"), get_str(agent, "name")
         self._updates.habits = self._dialect.habits(self._agent)
-        can = get_dict(result, "agentCapabilities")
+        self._can = can = get_dict(result, "agentCapabilities")
+        self._methods = get_dicts(result, "authMethods")
         for server in self._mcp_servers:
             transport = server.get("type")
             if transport and get_dict(can, "mcpCapabilities").get(transport) is not True:
@@ -178,11 +244,33 @@ class AcpDecoder(Decoder):
                 "invalid_request",
                 "cannot send the agent an image, because it takes none in its prompts; send text alone",
             )
-        where = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
+        if self._request.system_prompt and not isinstance(_of_sessions(can).get("systemPrompt"), dict):
+            return self._fail(
+                "invalid_request",
+                "cannot give the agent a system prompt, because it takes none; put the text into the first prompt",
+            )
+        return self._log_in() if self._request.auth_method else self._open({})
+
+    def _log_in(self) -> Decoded:
+        method = self._request.auth_method
+        if method not in [get_str(offered, "id") for offered in self._methods]:
+            return self._fail(
+                "authentication",
+                f"cannot log in at the agent by {method!r}, because it has no such method; it has: {self._listed_methods()}",
+            )
+        return self._ask("authenticate", {"methodId": method}, AcpDecoder._open)
+
+    def _open(self, _: Frame) -> Decoded:
+        """Ask for a new session, or for the session of the request."""
+        can = self._can
+        where: Frame = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
+        if self._request.system_prompt:
+            text = {"type": "text", "text": self._request.system_prompt}
+            where["systemPrompt"] = {"mode": "append", "content": [text]}
         if self._session is None:
             return self._ask("session/new", where, AcpDecoder._opened)
         # Resume comes first: a load replays the whole session through the spool, at each turn.
-        if isinstance(get_dict(can, "sessionCapabilities").get("resume"), dict):
+        if isinstance(_of_sessions(can).get("resume"), dict):
             return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
         if can.get("loadSession") is True:
             return self._ask("session/load", {"sessionId": self._session, **where}, AcpDecoder._opened)
@@ -197,10 +285,9 @@ class AcpDecoder(Decoder):
         if not self._session:
             return self._fail("protocol", "cannot prompt the agent, because its answer to session/new has no sessionId")
         self._unsettled = self._loaded = self._asked == "session/load"
-        asked = (
-            model_setting(self._request.model, result),
-            mode_setting(self._request.permission_mode, result),
-        )
+        offers = Offers(result)
+        self._opened_as = _Opened(self._session, offers)
+        asked = (offers.model(self._request.model), offers.mode(self._request.permission_mode))
         for setting in asked:
             if setting.error is not None:
                 return self._end(setting.error)
@@ -287,6 +374,10 @@ class AcpDecoder(Decoder):
         if self._dialect.cost_spans is None or carried is None:
             return None, told
         return (told - carried if told >= carried else told), told
+
+
+def _of_sessions(can: Frame) -> Frame:
+    return get_dict(can, "sessionCapabilities")
 
 
 def prompt_params(session: str | None, prompt: Content) -> Frame:

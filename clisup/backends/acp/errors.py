@@ -72,6 +72,8 @@ def explain_error(rules: Sequence[ErrorRule], error: Frame, method: str) -> Turn
     kind, advice = _kind(Taxonomy(rules), code, status, whole)
     if method in _STARTS_SESSION and kind in ("invalid_request", "server", "protocol", "model_not_found"):
         kind, advice = "session_not_found", "open a new session"
+    elif method == "authenticate" and kind in ("invalid_request", "server", "protocol"):
+        kind, advice = "authentication", _LOGIN
     elif code == -32002 and method not in _STARTS_SESSION:
         kind = "invalid_request"
     waits = [wait for name in _WAIT_NAMES if (wait := get_number(data, name)) is not None]

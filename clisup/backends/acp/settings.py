@@ -6,13 +6,13 @@ session/set_mode (still in the schema) and `models` with session/set_model (remo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from clisup.backends.frames import Frame, first_str, get_dict, get_dicts, get_str
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["Setting", "mode_setting", "model_setting"]
+__all__ = ["Offers", "Setting"]
 
 _LISTED = 20  # names in a message
 
@@ -38,18 +38,31 @@ class _Offer:
     extra: Frame = field(default_factory=dict)
 
 
-def model_setting(wanted: str | None, opened: Frame) -> Setting:
-    """Return the choice of the model for this turn; `opened` is the answer to session/new, load or resume."""
-    offer = _option(opened, "model") or _listed(
-        get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
-    )
-    return _choose("model", wanted, offer, "model_not_found")
+class Offers:
+    """Models and permission modes that an agent offers in `opened`, its answer to session/new, load or resume."""
 
+    def __init__(self, opened: Frame) -> None:
+        self._model = _option(opened, "model") or _listed(
+            get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
+        )
+        # session/set_mode goes first: every agent with modes takes it.
+        self._mode = _listed(
+            get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId"
+        ) or _option(opened, "mode")
 
-def mode_setting(wanted: str | None, opened: Frame) -> Setting:
-    """Return the choice of the permission mode for this turn. session/set_mode goes first: every agent with modes takes it."""
-    offer = _listed(get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId")
-    return _choose("permission mode", wanted, offer or _option(opened, "mode"), "invalid_request")
+    def model(self, wanted: str | None) -> Setting:
+        """Return the choice of the model for the first prompt of a process."""
+        return _choose("model", wanted, self._model, "model_not_found")
+
+    def mode(self, wanted: str | None) -> Setting:
+        """Return the choice of the permission mode for the first prompt of a process."""
+        return _choose("permission mode", wanted, self._mode, "invalid_request")
+
+    def change(self, name: Literal["model", "permission_mode"], value: str) -> Setting:
+        """Return a later choice. The value is set in any case, because the agent may have changed its setting meanwhile."""
+        if name == "model":
+            return _choose("model", value, self._model and replace(self._model, current=None), "model_not_found")
+        return _choose("permission mode", value, self._mode and replace(self._mode, current=None), "invalid_request")
 
 
 def _choose(what: str, wanted: str | None, offer: _Offer | None, kind: TurnErrorKind) -> Setting:
@@ -80,20 +93,25 @@ def _listed(state: Frame, current: str, listed: str, method: str, name: str) -> 
 
 
 def _option(opened: Frame, category: str) -> _Offer | None:
-    """Return the selector of this category, or of this id if the agent names no category."""
-    for option in get_dicts(opened, "configOptions"):
-        if option.get("type") != "select":
-            continue
-        if first_str(option, "category", "id") == category:
-            extra = {"configId": get_str(option, "id")}
-            return _Offer(
-                get_str(option, "currentValue"),
-                _values(option.get("options")),
-                "session/set_config_option",
-                "value",
-                extra,
-            )
-    return None
+    """Return the selector of this category, or of this id if the agent names no category.
+
+    The id decides between selectors of one category: cline 3.0.65 has `provider` and `model` in the category `model`.
+    """
+    found = [
+        option
+        for option in get_dicts(opened, "configOptions")
+        if option.get("type") == "select" and first_str(option, "category", "id") == category
+    ]
+    if not found:
+        return None
+    option = next((option for option in found if option.get("id") == category), found[0])
+    return _Offer(
+        get_str(option, "currentValue"),
+        _values(option.get("options")),
+        "session/set_config_option",
+        "value",
+        {"configId": get_str(option, "id")},
+    )
 
 
 def _values(options: Any) -> dict[str, str]:

@@ -299,6 +299,7 @@ _HANDLERS: dict[str, Callable[[Updates, Frame], list[EventBase]]] = {
 
 # Tool calls and content blocks
 
+_TERMINAL_OUTPUT = ("terminal_output_delta", "terminal_output")
 TERMINAL_CHARS = 1_048_576  # limit of a command's output in pieces; the spool has all of it
 
 
@@ -306,8 +307,9 @@ TERMINAL_CHARS = 1_048_576  # limit of a command's output in pieces; the spool h
 class AcpTool:
     """State of one tool call. Each update replaces the fields that it has.
 
-    A command's output may stand outside `content`. codex-acp 2.6.0 sends the output in pieces in `_meta.terminal_output_delta`, and
-    the exit code in `_meta.terminal_exit`, beside a block of the type `terminal`.
+    A command's output may stand outside `content`, beside a block of the type `terminal`: the output in pieces in
+    `_meta.terminal_output_delta` or `_meta.terminal_output`, the exit code in `_meta.terminal_exit`. codex-acp 2.6.0 sends
+    the first to every client, codex-acp and claude-agent-acp 0.101.0 the second to a client that shows terminals.
     """
 
     id: str
@@ -322,11 +324,12 @@ class AcpTool:
     def learn(self, update: Frame) -> None:
         self.fields.update({name: value for name, value in update.items() if value is not None})
         meta = get_dict(update, "_meta")
-        if piece := get_str(get_dict(meta, "terminal_output_delta"), "data"):
-            if self.room > 0:
+        for name in _TERMINAL_OUTPUT:
+            piece = get_str(get_dict(meta, name), "data") or ""
+            if piece and self.room > 0:
                 self.output.append(piece[: self.room])
             self.room -= len(piece)
-        self.tells_terminal |= not meta.keys().isdisjoint(("terminal_output_delta", "terminal_exit"))
+        self.tells_terminal |= not meta.keys().isdisjoint((*_TERMINAL_OUTPUT, "terminal_exit"))
         code = get_int(get_dict(meta, "terminal_exit"), "exit_code")
         self.exit_code = self.exit_code if code is None else code
 

@@ -6,6 +6,7 @@ journaling, up to the last place in the journal. The run journals every later ev
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -450,7 +451,8 @@ class Run:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
         self._unparsed.new_turn()
-        self._decoder = self._adapter.decoder(self._sink.carried, self._request)
+        carried = dataclasses.replace(self._sink.carried, kept=self._decoder.kept)
+        self._decoder = self._adapter.decoder(carried, self._request)
         self.watchdog.new_turn()
 
     # -- decisions of the daemon -------------------------------------------------------------------------------------

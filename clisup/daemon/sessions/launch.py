@@ -215,6 +215,7 @@ class Launcher:
             cli_tools=spec.cli_tools,
             system_prompt_mode=spec.system_prompt_mode,
             api=self._backend.config.api,
+            auth_method=self._backend.config.auth_method,
         )
 
     def _mcp(self) -> tuple[dict[str, Any] | None, str | None]:

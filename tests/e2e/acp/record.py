@@ -138,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("session", nargs="*", help="default: all")
     parser.add_argument("--agent", choices=sorted(BY_NAME), default=QWEN.name)
-    parser.add_argument("--agents", type=Path, default=ROOT / ".e2e" / "acp", help="where npm has installed them")
+    parser.add_argument("--agents", type=Path, default=ROOT / ".e2e", help="where npm has installed them")
     parser.add_argument("--to", type=Path, help="default: the directory of the agent's recordings")
     options = parser.parse_args()
     agent = BY_NAME[options.agent]
