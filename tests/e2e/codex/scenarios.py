@@ -104,6 +104,19 @@ def script(text: str) -> Respond:
     return lambda body, n: said(n, custom_call("exec", text))
 
 
+def plan(body: Body, n: int) -> Reply:
+    """The model calls the tool that shows its plan, which codex offers with `PLANS` alone."""
+    steps = [{"step": "look", "status": "completed"}, {"step": "think", "status": "in_progress"}]
+    return said(n, call("update_plan", plan=steps))
+
+
+def think(body: Body, n: int) -> Reply:
+    return said(n, reasoning("Let me", " look."), message("A picture."))
+
+
+PLANS = ("-c", "tools.update_plan.enabled=true")
+
+
 def delegate(body: Body, n: int) -> Reply:
     """Start a subagent, wait for it, and say what it said; the subagent asks the same fake."""
     if "For the child." in prompts(body)[-1:]:
