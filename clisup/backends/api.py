@@ -62,7 +62,7 @@ class _ApiAdapter(ClaudeAdapter):
         live_versions="",
         live_by_default=True,
         controls=("model", "permission_mode"),
-        asked_by_prompt=True,
+        by_prompt=("output_schema",),
         caller_tools=True,
         caches=True,
         cli_tools=True,

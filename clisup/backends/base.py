@@ -94,8 +94,8 @@ class Capabilities(Struct, frozen=True):
     """Begin a session with messages of the caller (`Adapter.seed`)."""
     structured: bool = False
     """Answer with a JSON value that fits a schema (`LaunchRequest.output_schema`)."""
-    asked_by_prompt: bool = False
-    """Send the schema with each prompt, so that a live process can take a prompt with another schema."""
+    by_prompt: tuple[Literal["output_schema", "model"], ...] = ()
+    """Values that go with each prompt, so that a live process can take a prompt with another value."""
     caller_tools: bool = False
     """Take tool definitions with a prompt. The caller runs these tools and sends the results with a later prompt."""
     sampling: tuple[str, ...] = ()
@@ -249,6 +249,13 @@ class Decoder(ABC):
         """Return text for stdin to end the running turn, or None if only signals end the turn."""
         return None
 
+    def steer(self, later: str, request: LaunchRequest) -> str | None:
+        """Return text for stdin to send a prompt into the running turn, or None if the turn has not begun yet.
+
+        `request` is that of another turn with the prompt, and `later` the text for it, which most live CLIs take at any time.
+        """
+        return later
+
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return text for stdin to answer an open `approval_requested`, or None for an unknown id.
 
@@ -288,6 +295,8 @@ class Adapter(ABC):
     """Name of the CLI in messages about its end. Empty means the kind."""
     codes_tell: ClassVar[bool] = False
     """The CLI's own signal handlers exit with 128 + the number of the signal, as a shell does."""
+    begins_late_prompts: ClassVar[bool] = True
+    """A live CLI begins another turn with a steered prompt that its turn did not take. Otherwise the daemon queues the prompt."""
     recoveries: ClassVar[Sequence[tuple[str, Recovery]]] = ()
     """Patterns of refusals for the name of the native session only, for `recovery`."""
 

@@ -338,3 +338,21 @@ def test_what_is_read_past_changes_nothing(events: list[tuple[str, str, dict[str
     for record in read_entries(data, FOLDED)[0]:
         some_of_it.apply(record)
     assert some_of_it == all_of_it
+
+
+def test_a_steered_prompt_that_no_turn_took_comes_before_what_was_queued() -> None:
+    journal = Journal()
+    journal.accept()
+    journal.start()
+    running = journal.current
+    for name in ("a", "b"):
+        journal.add("prompt_accepted", delivery="steered", prompt_id=name)
+    journal.accept()
+    journal.add("turn_completed", outcome="completed")
+    for name, turn in (("a", "t3"), ("b", "t4")):
+        journal.add("prompt_accepted", turn_id=turn, delivery="queued", prompt_id=name, memo={"dropped": [name]})
+    ledger = Ledger()
+    for record in journal.records:
+        ledger.apply(record)
+    assert running == "t1" and [turn.id for turn in ledger.queue] == ["t3", "t4", "t2"]
+    assert ledger.open_steers == [] and ledger.late_prompts == 2

@@ -20,6 +20,7 @@ from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
 from clisup.backends.transcripts import find_prompt, own_directory, texts_of
+from clisup.errors import UsageError
 
 __all__ = ["OWN_ENVIRONMENT", "PERMISSION_MODES", "QUIET", "CodexAdapter", "CodexBase", "check"]
 
@@ -103,9 +104,12 @@ class CodexAdapter(CodexBase):
     """Launch rules of `codex app-server`: deltas, usage of each model call, rate limits, and an interrupt by request."""
 
     kind = "codex"
+    begins_late_prompts = False
     capabilities = Capabilities(
         live=True,
-        asked_by_prompt=True,
+        steer=True,
+        controls=("model", "compact"),
+        by_prompt=("output_schema", "model"),
         images=True,
         tools=True,
         permission_modes=PERMISSION_MODES,
@@ -138,6 +142,20 @@ class CodexAdapter(CodexBase):
             stdin_eof=False,
             prompt_altered=said(request).altered,
         )
+
+    def compact_prompt(self, instructions: str | None) -> str:
+        """Return the words for a turn that compacts the context. codex gets a request instead (protocol.start_turn).
+
+        Raises `UsageError(unsupported)` for instructions.
+        """
+        if instructions:
+            raise UsageError(
+                "codex compacts its context by its own instructions alone",
+                kind="unsupported",
+                hint="leave the instructions out",
+                param="instructions",
+            )
+        return "/compact"
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
         """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Terminal
 from clisup.backends.codex import items
@@ -27,6 +29,8 @@ from clisup.backends.codex.protocol import (
     interrupt,
     open_thread,
     start_turn,
+    steer,
+    steers,
     turn_request,
 )
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
@@ -101,10 +105,15 @@ class CodexDecoder(CodexTurn):
         self._usage = Usage()
         self._failure: CodexFailure | None = None
         self._questions = Questions(request.run)
+        self._taken: list[str] = []  # ids of steered prompts
 
     def interrupt(self) -> str | None:
         """Return the request that ends the running turn, once codex has named the turn."""
         return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+
+    def steer(self, later: str, request: LaunchRequest) -> str | None:
+        """Return turn/steer for the running turn, once codex has named the turn."""
+        return steer(self._thread, self._turn, request) if self._thread and self._turn else None
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open question, in the form that codex wants for its kind."""
@@ -123,14 +132,15 @@ class CodexDecoder(CodexTurn):
 
     def _answer(self, frame: Frame) -> Decoded:
         asked = frame["id"]
+        if steers(asked):
+            return NOTHING  # the item of the prompt shows that the turn has taken it
         if "error" in frame:
             return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"))
         result = get_dict(frame, "result")
         if asked == THREAD:
             return self._opened(result)
         if asked == turn_request(self._request):
-            self._turn = get_str(get_dict(result, "turn"), "id")
-            return NOTHING
+            return self._began(result)
         return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
 
     def _refused(self, error: Frame) -> Decoded:
@@ -142,15 +152,19 @@ class CodexDecoder(CodexTurn):
         self._thread = get_str(thread, "id")
         if self._thread is None:
             raise MalformedError("a thread without an id")
-        self._messages.model = get_str(result, "model")
-        init = SessionInit(
+        init = self._init(result, get_dict(result, "sandbox"), get_str(thread, "cliVersion"))
+        return Decoded((init,), replies=(start_turn(self._thread, self._request),))
+
+    def _init(self, settings: Frame, sandbox: Frame, version: str | None = None) -> SessionInit:
+        """Return the settings of the thread, and note the model."""
+        self._messages.model = get_str(settings, "model")
+        return SessionInit(
             native_session_id=self._thread,
             model=self._messages.model,
-            cwd=get_str(result, "cwd"),
-            permission_mode=_MODES.get(get_str(get_dict(result, "sandbox"), "type") or ""),
-            backend_version=get_str(thread, "cliVersion"),
+            cwd=get_str(settings, "cwd"),
+            permission_mode=_MODES.get(get_str(sandbox, "type") or ""),
+            backend_version=version,
         )
-        return Decoded((init,), replies=(start_turn(self._thread, self._request),))
 
     # Requests of the server. A request that no client can answer gets an immediate answer, or the turn would wait for ever
 
@@ -172,6 +186,8 @@ class CodexDecoder(CodexTurn):
 
     def _notification(self, method: str, frame: Frame) -> Decoded | None:
         params = get_dict(frame, "params")
+        if method == "turn/started" and not self._is_foreign(params):
+            return self._began(params)
         if method in SILENT:
             return NOTHING
         if method == "serverRequest/resolved":  # the request is answered or withdrawn
@@ -192,8 +208,25 @@ class CodexDecoder(CodexTurn):
         thread = get_str(params, "threadId")
         return thread is not None and thread != self._thread
 
+    def _began(self, result: Frame) -> Decoded:
+        """Note the id of the turn. The answer to a prompt has it, and the notification alone that of a compaction."""
+        self._turn = get_str(get_dict(result, "turn"), "id") or self._turn
+        return NOTHING
+
+    def _changed(self, params: Frame) -> list[EventBase]:
+        """Report the model of a later turn, if it is another one: `thread/settings/updated` comes with a change only."""
+        if not self._request.later or self._ended:
+            return []
+        changed = get_dict(params, "threadSettings")
+        return [self._init(changed, get_dict(changed, "sandboxPolicy"))]
+
     def _item_started(self, params: Frame) -> list[EventBase]:
-        return self._item(get_dict(params, "item"), completed=False) or []
+        """Begin an item. With a steered prompt, codex gives the message up that the model was writing."""
+        item = get_dict(params, "item")
+        if items.kind_of(item) == "user_message" and (prompt := get_str(item, "clientId")) is not None:
+            self._taken.append(prompt)
+            return self._messages.retract("a steered prompt replaced it")
+        return self._item(item, completed=False) or []
 
     def _item_completed(self, params: Frame) -> list[EventBase]:
         events = self._item(get_dict(params, "item"), completed=True)
@@ -242,7 +275,10 @@ class CodexDecoder(CodexTurn):
             return NOTHING
         last = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
         terminal = self._terminal(error, self._usage, self._tokens.total, interrupted=interrupted)
-        return Decoded(last, terminal, () if self._request.live else (END_OF_INPUT,))
+        if not self._request.live:
+            return Decoded(last, terminal, (END_OF_INPUT,))
+        own = (self._request.prompt_id,) if self._request.prompt_id else ()
+        return Decoded(last, replace(terminal, prompts=(*own, *self._taken)))
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {
@@ -253,6 +289,7 @@ _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {
     "item/reasoning/summaryTextDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
     "item/reasoning/textDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
     "rawResponseItem/completed": lambda decoder, params: decoder._calls.see(get_dict(params, "item")),
+    "thread/settings/updated": CodexDecoder._changed,
     "account/rateLimits/updated": lambda decoder, params: decoder._limits.see(params),
     "error": CodexDecoder._error,
 }

@@ -169,7 +169,7 @@ SILENT = frozenset(
         "remoteControl/status/changed", "skills/changed", "thread/closed",
         "thread/environment/connected", "thread/environment/disconnected", "thread/goal/cleared", "thread/goal/updated",
         "thread/name/updated", "thread/prediction/updated", "thread/queue/changed", "thread/readState/changed",
-        "thread/settings/updated", "thread/started", "thread/status/changed", "turn/diff/updated",
+        "thread/started", "thread/status/changed", "turn/diff/updated",
         "turn/moderationMetadata", "turn/started",
     }
 )  # fmt: skip

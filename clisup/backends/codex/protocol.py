@@ -17,10 +17,11 @@ from clisup.model.prompts.options import BRIDGE_SERVER
 __all__ = [
     "GREETING", "INTERRUPT", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
     "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
-    "strict_schema", "switched_off", "toml_value", "trust_of", "turn_request",
+    "steer", "steers", "strict_schema", "switched_off", "toml_value", "trust_of", "turn_request",
 ]  # fmt: skip
 
 INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
+_STEER = "steer-"
 _NOT_ALLOWED = "nobody is there to allow it"
 _ANSWERS: dict[str, Frame] = {
     "item/tool/requestUserInput": {"answers": {}},
@@ -83,12 +84,37 @@ def turn_request(request: LaunchRequest) -> int | str:
 
 
 def start_turn(thread: str, request: LaunchRequest) -> str:
-    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path."""
-    items = [_input_item(part) for part in said(request).content]
-    params: Frame = {"threadId": thread, "input": items}
+    """Return the prompt, or the request that compacts the context in a turn of its own.
+
+    A later turn names the model, which may have changed since the start of the process.
+    """
+    if request.command_prompt:
+        return _line(id=turn_request(request), method="thread/compact/start", params={"threadId": thread})
+    params: Frame = {"threadId": thread, "input": _input_of(request)}
+    if request.later and request.model is not None:
+        params["model"] = request.model
     if request.output_schema is not None:
         params["outputSchema"] = strict_schema(request.output_schema)
     return _line(id=turn_request(request), method="turn/start", params=params)
+
+
+def steer(thread: str, turn: str, request: LaunchRequest) -> str:
+    """Return the prompt for the running turn. codex refuses the request if another turn runs, or none.
+
+    The item of the prompt has the client's id, once the turn has taken the prompt.
+    """
+    params = {
+        "threadId": thread,
+        "expectedTurnId": turn,
+        "clientUserMessageId": request.prompt_id,
+        "input": _input_of(request),
+    }
+    return _line(id=f"{_STEER}{request.prompt_id}", method="turn/steer", params=params)
+
+
+def steers(asked: str | int) -> bool:
+    """Tell whether this is the id of a request of `steer`."""
+    return isinstance(asked, str) and asked.startswith(_STEER)
 
 
 def said(request: LaunchRequest) -> Said:
@@ -100,6 +126,11 @@ def said(request: LaunchRequest) -> Said:
     if request.expand:
         return Said(content, [], None)
     return hidden(content) if request.live else switched_off(content)
+
+
+def _input_of(request: LaunchRequest) -> list[Frame]:
+    """Return the prompt, with images as `data:` URLs: for a local file codex would also tell the model the path."""
+    return [_input_item(part) for part in said(request).content]
 
 
 def _input_item(part: str | Image) -> Frame:

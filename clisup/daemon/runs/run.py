@@ -210,6 +210,14 @@ class Run:
         self._new_turn(seen=False)
         return True
 
+    def steer_text(self, request: LaunchRequest) -> str | None:
+        """Return text to send a prompt into the running turn, or None while the turn takes none.
+
+        Raises `ClisupError` if the backend refuses the prompt.
+        """
+        later = self._adapter.launch(request).stdin
+        return self._decoder.steer(later, request) if self._sink.turn.id else None
+
     async def request(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:
         """Send a control request to a live CLI. Return None if the run has ended or the CLI has no such request."""
         text = self._decoder.control(request_id, control, value)

@@ -134,18 +134,18 @@ class Launcher:
         env, _ = backend.environment(
             request_env=context.request_env, sets=spec.env, closed=spec.closed_env, markers=markers
         )
-        marked = None
+        marked, by_prompt = None, backend.adapter.capabilities.by_prompt
         if request.live:
             bare = dataclasses.replace(
                 request, native_session_id=None, resume=False, later=False, permission_mode=None, output_schema=None,
                 caller_tools=(), tool_results=(), sampling={}, prompt="-", content=(),
-                model=_ANY if backend.adapter.capabilities.asked_by_prompt else None,
+                model=_ANY if by_prompt else None,
             )  # fmt: skip
             marked = fingerprint(
                 command=argv,
                 version=version,
                 arguments=backend.adapter.launch(bare).argv[len(argv) :],
-                model=request.model,
+                model=None if "model" in by_prompt else request.model,
                 permission_mode=request.permission_mode,
                 system_prompt=request.system_prompt,
                 mcp=repr(request.mcp_servers),
@@ -155,15 +155,15 @@ class Launcher:
                     backend.config.orphans,
                     context.services.config.daemon.lease_s,
                 ),
-                output_schema=None if backend.adapter.capabilities.asked_by_prompt else request.output_schema,
+                output_schema=None if "output_schema" in by_prompt else request.output_schema,
             )
         return Draft(request, spec, env, markers, marked)
 
-    async def line(self, prompt: StoredPrompt, prompt_id: str, number: int) -> str:
-        """Return a prompt as a message to the live run `number`. Raises `ClisupError` if the backend refuses it."""
+    async def steering(self, prompt: StoredPrompt, prompt_id: str, number: int) -> LaunchRequest:
+        """Return the request for a prompt to the live run `number` during a turn. Raises as `prepare` does."""
         argv, _ = await self._backend.ready()
         request = self._request(argv, prompt, (self._context.native_id, True), self._context.dir.run(number))
-        return self._backend.adapter.launch(dataclasses.replace(request, later=True, prompt_id=prompt_id)).stdin
+        return dataclasses.replace(request, later=True, prompt_id=prompt_id)
 
     async def relaunch_request(
         self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: str | None = None
@@ -176,10 +176,13 @@ class Launcher:
         native, resume = intent.get("native") or self._cli.name(None, 1)
         named = (self._context.native_id, True) if later else (native, bool(resume))
         request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, named, run_dir)
-        request = dataclasses.replace(request, live="live" in intent)
-        if later is None:
-            return request
-        return dataclasses.replace(request, later=True, prompt_id=prompt_id(self._context.id, later, run_dir.number))
+        turn_id = later or intent.get("turn_id")
+        return dataclasses.replace(
+            request,
+            live="live" in intent,
+            later=later is not None,
+            prompt_id=prompt_id(self._context.id, turn_id, run_dir.number) if turn_id else None,
+        )
 
     def _request(
         self, argv: tuple[str, ...], prompt: StoredPrompt, named: tuple[str | None, bool], run_dir: RunDir

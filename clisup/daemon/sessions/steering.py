@@ -1,8 +1,11 @@
 """Steering: a prompt sent to the CLI during another prompt's turn. The CLI reports afterwards which turn took it.
 
-A CLI at a tool takes the prompt with the tool's result, in the same turn. While the model only writes, the CLI takes
-the prompt in a turn of its own right after (claude 2.1.329). Until the CLI's report, the prompt is an open steer of
-the ledger, and the daemon sends no other prompt.
+A CLI at a tool takes the prompt with the tool's result, in the same turn. While the model only writes, claude (2.1.329)
+takes the prompt in a turn of its own right after, and codex (0.169.0) asks the model again at once. Until the CLI's
+report, the prompt is an open steer of the ledger, and the daemon sends no other prompt.
+
+claude begins a turn with a prompt that came too late. codex refuses such a prompt: a steer names its turn, so that no
+other turn can take it. What a turn of codex did not take until its end is therefore queued.
 """
 
 from __future__ import annotations
@@ -11,16 +14,21 @@ import uuid
 
 import trio
 
+from clisup.backends.base import LaunchRequest
 from clisup.daemon.journal.recorder import Item
+from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Launcher
 from clisup.model.events import Actor, Notice, PromptAccepted
 from clisup.model.prompts.options import StoredPrompt
+from clisup.model.sessions.ledger import TurnRecord
 
 __all__ = ["Steering", "stored_name"]
 
 SETTLE_S = 10.0
-"""Time for the CLI to report, after a turn, the fate of a prompt that the turn did not take."""
+"""Time for the CLI to begin a turn, and to report, after a turn, the fate of a prompt that the turn did not take."""
+
+BEGIN_CHECK_S = 0.05  # a CLI may begin a turn without an event
 
 
 def stored_name(prompt_id: str) -> str:
@@ -57,7 +65,9 @@ class Steering:
         if run is None or turn is None:
             return None
         prompt_id = str(uuid.uuid4())
-        line = await self._launcher.line(prompt, prompt_id, run.number)
+        line = await self._text(run, turn, await self._launcher.steering(prompt, prompt_id, run.number))
+        if line is None:
+            return None
         with context.services.storage.watched():
             kept, blob = await trio.to_thread.run_sync(context.save_prompt, stored_name(prompt_id), prompt)
         event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id, text=kept.text,
@@ -68,6 +78,15 @@ class Steering:
             context.dir.drop_kept(stored_name(prompt_id))
             return None
         return turn.id, prompt_id
+
+    async def _text(self, run: Run, turn: TurnRecord, request: LaunchRequest) -> str | None:
+        """Return the prompt as a message to the CLI. Wait until the CLI has begun the turn, for `SETTLE_S` at most."""
+        text = run.steer_text(request)
+        with trio.move_on_after(SETTLE_S):
+            while text is None and self._context.ledger.current is turn and not run.ending:
+                await trio.sleep(BEGIN_CHECK_S)
+                text = run.steer_text(request)
+        return text
 
     async def turn_of(self, prompt_id: str) -> str:
         """Wait for the turn that took a steered prompt, and return its id. A dropped prompt stays with the steered turn."""
@@ -85,17 +104,31 @@ class Steering:
 
     # -- the end of a steered prompt
     async def wait_until_closed(self) -> None:
-        """Wait until no steer is open, for `SETTLE_S` at most. Then drop the steers left open."""
+        """Wait until no steer is open, for `SETTLE_S` at most. Then drop the steers left open.
+
+        If the CLI begins no turn with the prompts that its turn did not take, queue these prompts at once.
+        """
+        if not self._context.backend.adapter.begins_late_prompts:
+            await self._close_late()
         with trio.move_on_after(SETTLE_S):
             while self._context.ledger.open_steers and self._context.ledger.current is None:
                 await self._context.recorder.news.wait()
         if self._context.ledger.current is None and (left := self._context.ledger.open_steers):
             await self._drop(left, "the CLI said nothing of it")
 
+    async def _close_late(self) -> None:
+        """Queue the open steers of the last turn. An interrupt of the turn drops them."""
+        ledger = self._context.ledger
+        if ledger.last_turn is not None and ledger.last_turn["outcome"] == "interrupted":
+            await self._drop(ledger.open_steers, _INTERRUPTED)
+            return
+        for prompt_id in ledger.open_steers:
+            await self._queue(prompt_id)
+
     def dropped(self, given_up: frozenset[str]) -> list[Item]:
         """Return the ends of open steers that the CLI dropped with an interrupted turn."""
         left = [prompt_id for prompt_id in self._context.ledger.open_steers if prompt_id in given_up]
-        return [_dropped(left, "the turn it was meant for was interrupted")] if left else []
+        return [_dropped(left, _INTERRUPTED)] if left else []
 
     async def process_gone(self) -> None:
         """Close the open steers of an ended process. Queue the prompts, unless the last turn may have taken them."""
@@ -116,7 +149,7 @@ class Steering:
             return
         turn_id, kept = context.next_turn_id(), stored
         await context.services.storage.with_retry(lambda: context.dir.save_prompt(turn_id, kept))
-        position = len(context.ledger.queue) + 1
+        position = context.ledger.late_prompts + 1
         event = PromptAccepted(key=steer.get("key"), delivery="queued", position=position, prompt_id=prompt_id)
         await context.recorder.record_with_retry(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
         context.dir.drop_prompt(stored_name(prompt_id))
@@ -129,6 +162,9 @@ class Steering:
         for prompt_id, steer in self._context.ledger.steers.items():
             if steer.get("over"):
                 self._context.dir.drop_prompt(stored_name(prompt_id))
+
+
+_INTERRUPTED = "the turn it was meant for was interrupted"
 
 
 def _dropped(prompt_ids: list[str], why: str) -> Item:

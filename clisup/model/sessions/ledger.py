@@ -181,6 +181,12 @@ class Ledger(Struct):
         """Return the ids of steered prompts that no turn is known to have taken."""
         return [prompt_id for prompt_id, steer in self.steers.items() if not steer.get("over")]
 
+    @property
+    def late_prompts(self) -> int:
+        """Return the number of queued turns with a steered prompt that no turn took. They come first in the queue."""
+        own = {steer["turn"] for steer in self.steers.values()}
+        return sum(turn.id in own for turn in self.queue)
+
     def end_steers(self, prompt_ids: Iterable[str]) -> None:
         """Close these steers: a turn has taken the prompts, or the prompts were dropped."""
         for prompt_id in prompt_ids:
@@ -285,9 +291,12 @@ def _prompt_accepted(ledger: Ledger, event: JsonObject) -> None:
         _steered(ledger, turn_id, event)
         return
     ledger.turns = max(ledger.turns, int(turn_id[1:]))
-    ledger.queue.append(TurnRecord(turn_id, key=event.get("key")))
+    turn = TurnRecord(turn_id, key=event.get("key"))
     if (steer := ledger.steers.get(event.get("prompt_id") or "")) is not None:  # sent, but begun by no turn
+        ledger.queue.insert(ledger.late_prompts, turn)
         steer["turn"] = turn_id
+    else:
+        ledger.queue.append(turn)
     if event.get("key"):
         ledger.keys[event["key"]] = turn_id
         ledger.accepted[turn_id] = event["seq"]

@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +42,7 @@ from tests.versions import VERSIONS
 VERSION = VERSIONS["codex"]
 RECORDINGS = ROOT / "tests" / "recordings"
 LIMIT_SECONDS = 60.0
+STEERED = "00000000-0000-4000-8000-000000000002"
 
 
 class Session:
@@ -61,9 +63,10 @@ class Session:
             self.api.close()
         self.thread: str | None = None
         self.total: Usage | None = NO_USAGE
+        self.dialogue: Dialogue | None = None
 
     def request(self, run: Run) -> LaunchRequest:
-        known = {"new": None, "resume": self.thread, "unknown": UNKNOWN_SESSION}[run.session]
+        known = UNKNOWN_SESSION if run.session == "unknown" else None if run.session == "new" else self.thread
         return LaunchRequest(
             command=(str(codex_binary()),),
             prompt=run.prompt,
@@ -73,6 +76,7 @@ class Session:
             permission_mode=run.mode,
             args=(*provider(self.api.url), *run.args),
             scratch=str(self.scratch),
+            later=run.session == "same",
             **{"model": MODEL, **run.request},
         )
 
@@ -93,12 +97,9 @@ class Session:
 
 
 class Dialogue:
-    """One process: the decoder reads its lines and answers them."""
+    """One process: the decoder reads its lines and answers them. `goes_on`: another turn of the process follows."""
 
-    def __init__(self, spec: LaunchSpec, decoder: Decoder, session: Session, run: Run) -> None:
-        self.decoder = decoder
-        self.run = run
-        self.terminal: Terminal | None = None
+    def __init__(self, spec: LaunchSpec, session: Session) -> None:
         self.thread: str | None = None
         self.process = subprocess.Popen(
             spec.argv,
@@ -108,17 +109,21 @@ class Dialogue:
             cwd=session.cwd,
             env={**session.environment(), **spec.env},
         )
+        assert self.process.stderr is not None
+        self._errors: list[bytes] = []
+        self._reader = threading.Thread(target=_drain, args=(self.process.stderr, self._errors), daemon=True)
+        self._reader.start()
+
+    def play(
+        self, spec: LaunchSpec, decoder: Decoder, request: LaunchRequest, run: Run, *, goes_on: bool
+    ) -> tuple[str, str, list[dict[str, Any]]]:
+        """Begin a turn and read to its end; stdout, stderr and what was done to the process."""
+        assert self.process.stdout is not None
+        self.decoder, self.request, self.run, act = decoder, request, run, run.act
+        self.terminal: Terminal | None = None
         self._write(spec.stdin)
         if spec.stdin_eof:
             self._close()
-
-    def play(self, act: Act | None) -> tuple[str, str, list[dict[str, Any]]]:
-        """Read to the end; stdout, stderr and what was done to the process."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        errors: list[bytes] = []
-        reader = threading.Thread(target=_drain, args=(self.process.stderr, errors), daemon=True)
-        reader.start()
         guard = threading.Timer(LIMIT_SECONDS, self.process.kill)
         guard.start()
         framer, lines, done = LineFramer(), list[bytes](), list[dict[str, Any]]()
@@ -128,11 +133,16 @@ class Dialogue:
                 self._answer(line)
             if act and not done and act.after.encode() in raw:
                 done.append({"did": act.what, "after": act.after, "delay_s": act.delay, "after_line": len(lines)})
-                threading.Timer(act.delay, self._do, (act.what,)).start()
-        self.process.wait()
+                threading.Timer(act.delay, self._do, (act,)).start()
+            if self.terminal and goes_on:
+                break
+            if self.terminal and request.live and (not act or any(b'"id":"steer-' in line for line in lines)):
+                self._close()
+        if not goes_on:
+            self.process.wait()
+            self._reader.join(5)
         guard.cancel()
-        reader.join(5)
-        return b"".join(lines).decode(), b"".join(errors).decode(errors="replace"), done
+        return b"".join(lines).decode(), b"".join(self._errors).decode(errors="replace"), done
 
     def _answer(self, line: Any) -> None:
         decoded = self.decoder.decode(line)
@@ -153,11 +163,14 @@ class Dialogue:
         else:
             self._close()
 
-    def _do(self, what: str) -> None:
-        if what == "interrupt":
+    def _do(self, act: Act) -> None:
+        if act.what == "interrupt":
             self._write(self.decoder.interrupt() or "")
+        elif act.what == "steer":
+            asked = replace(self.request, prompt=act.prompt, command_prompt=False, later=True, prompt_id=STEERED)
+            self._write(self.decoder.steer("", asked) or "")
         else:
-            self.process.send_signal(signal.Signals[what])
+            self.process.send_signal(signal.Signals[act.what])
 
     def _write(self, text: str) -> None:
         assert self.process.stdin is not None
@@ -173,22 +186,30 @@ def record(kind: str, scenario: Scenario, target: Path) -> list[str]:
     """Record all runs of a scenario."""
     session = Session(kind, scenario)
     try:
-        return [_record_run(kind, session, run, target / kind / VERSION) for run in scenario.runs]
+        following = [*scenario.runs[1:], None]
+        return [
+            _record_run(
+                kind, session, run, target / kind / VERSION, goes_on=then is not None and then.session == "same"
+            )
+            for run, then in zip(scenario.runs, following, strict=True)
+        ]
     finally:
         session.close()
 
 
-def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
+def _record_run(kind: str, session: Session, run: Run, target: Path, *, goes_on: bool) -> str:
     name = session.scenario.name + run.suffix
     before = len(session.api.requests)
     request, carried = session.request(run), Carried(usage=session.total)
     spec = session.adapter.launch(request)
     for file, content in spec.files.items():
         (session.scratch / file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    dialogue = Dialogue(spec, session.adapter.decoder(carried, request), session, run)
-    out, err, done = dialogue.play(run.act)
+    if session.dialogue is None or run.session != "same":
+        session.dialogue = Dialogue(spec, session)
+    dialogue, decoder = session.dialogue, session.adapter.decoder(carried, request)
+    out, err, done = dialogue.play(spec, decoder, request, run, goes_on=goes_on)
     session.thread = dialogue.thread or session.thread
-    code = dialogue.process.returncode
+    code = dialogue.process.returncode if not goes_on else 0
     meta: dict[str, Any] = {
         "scenario": session.scenario.name,
         "cli_version": VERSION,
@@ -213,7 +234,10 @@ def _record_run(kind: str, session: Session, run: Run, target: Path) -> str:
 
 def _launch(request: LaunchRequest) -> dict[str, Any]:
     names = ("native_session_id", "resume", "cwd", "model", "permission_mode", "system_prompt", "mcp_servers", "tools")
-    return {name: value for name in names if (value := getattr(request, name)) not in (None, ())}
+    told = {name: value for name in names if (value := getattr(request, name)) not in (None, ())}
+    return told | {
+        name: value for name in ("live", "later", "prompt_id", "command_prompt") if (value := getattr(request, name))
+    }
 
 
 def _drain(pipe: IO[bytes], into: list[bytes]) -> None:

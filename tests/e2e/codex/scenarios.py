@@ -23,7 +23,7 @@ from tests.e2e.codex.fake_api import (
     said,
 )
 from tests.e2e.mcp_server import FILLED, FORM, LOGIN
-from tests.e2e.scenarios import Body, Cut, Reply, Respond, Stall, in_turn
+from tests.e2e.scenarios import Body, Cut, Pause, Reply, Respond, Stall, in_turn
 from tests.e2e.scenarios import Scenario as Script
 
 MODEL = "gpt-5.2"  # one that gets plain function tools; the newest ones get a single tool that runs JavaScript
@@ -37,16 +37,17 @@ SERVER = ("codex",)
 
 @dataclass(frozen=True)
 class Act:
-    """Done `delay` seconds after the first line of stdout that contains `after`: a signal's name, or `interrupt`."""
+    """Done `delay` seconds after the first line of stdout that contains `after`: a signal's name, `interrupt` or `steer`."""
 
     what: str
     after: str
     delay: float = 0.3
+    prompt: str = "And this."
 
 
 @dataclass(frozen=True)
 class Run:
-    """One process of codex. `session`: new, resume (the last new one) or unknown."""
+    """One process of codex. `session`: new, resume (the last new one), unknown, or `same`: another turn of the last process."""
 
     suffix: str = ""
     prompt: str = "Say hello."
@@ -104,6 +105,19 @@ def script(text: str) -> Respond:
     return lambda body, n: said(n, custom_call("exec", text))
 
 
+def plan(body: Body, n: int) -> Reply:
+    """The model calls the tool that shows its plan, which codex offers with `PLANS` alone."""
+    steps = [{"step": "look", "status": "completed"}, {"step": "think", "status": "in_progress"}]
+    return said(n, call("update_plan", plan=steps))
+
+
+def think(body: Body, n: int) -> Reply:
+    return said(n, reasoning("Let me", " look."), message("A picture."))
+
+
+PLANS = ("-c", "tools.update_plan.enabled=true")
+
+
 def delegate(body: Body, n: int) -> Reply:
     """Start a subagent, wait for it, and say what it said; the subagent asks the same fake."""
     if "For the child." in prompts(body)[-1:]:
@@ -118,6 +132,20 @@ def delegate(body: Body, n: int) -> Reply:
 
 def add_patch(name: str) -> str:
     return f"apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: {name}\n+hello\n*** End Patch\nEOF"
+
+
+LIVE_RUN: dict[str, Any] = {"live": True, "prompt_id": "00000000-0000-4000-8000-000000000001"}
+COMPACT: dict[str, Any] = {"prompt": "/compact", "session": "resume", "request": {"command_prompt": True}}
+
+
+def steered(after: str, **more: Any) -> Run:
+    """A live process that gets another prompt during its turn."""
+    return Run(act=Act("steer", after), request=LIVE_RUN | more)
+
+
+def slow_summary(body: Body, n: int) -> Reply:
+    """Time for another prompt before the summary."""
+    return [Pause(1.5), *said(n, message("The summary."))]
 
 
 def _cut(whole: bool) -> Respond:
@@ -411,6 +439,18 @@ _SCENARIOS = (
         "code_interrupt",
         script('await tools.exec_command({cmd: "sleep 30; echo out"});'),
         (Run(request=CODE_MODE, act=Act("interrupt", "unifiedExecStartup")),),
+        SERVER,
+    ),
+    Scenario("plan", in_turn(plan, think), (Run(args=PLANS),)),
+    Scenario("compact", in_turn(say("One."), say("The summary.")), (Run(), Run("_again", **COMPACT)), SERVER),
+    Scenario("steer_tool", in_turn(run("sleep 1.5; echo out"), say("Both done.")), (steered("unifiedExecStartup"),), SERVER),
+    Scenario("steer_text", in_turn(_stall, say("The answer.")), (steered("agentMessage/delta"),), SERVER),
+    Scenario("steer_late", say("Hello."), (steered("turn/completed"),), SERVER),
+    Scenario("steer_compaction", slow_summary, (steered("contextCompaction", command_prompt=True),), SERVER),
+    Scenario(
+        "model",
+        say("Hello."),
+        (Run(request=LIVE_RUN), Run("_changed", "And now?", "same", request={**LIVE_RUN, "model": "gpt-5.1"})),
         SERVER,
     ),
     Scenario("tool_killed", then_done(run(SLOW)), (Run(act=Act("SIGKILL", "seq 60"), mode="danger-full-access"),)),
