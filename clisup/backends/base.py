@@ -282,13 +282,15 @@ class Adapter(ABC):
     lists: ClassVar[str]
     """Name of the scrub lists."""
     default_command: ClassVar[tuple[str, ...]]
+    """Argv prefix of the CLI."""
     default_versions: ClassVar[str]
-    """Range of supported versions."""
+    """Range of supported versions, such as `>=1.2,<2`. Empty means any."""
     version_args: ClassVar[tuple[str, ...]]
     """Arguments to print the CLI's version."""
     version_pattern: ClassVar[str] = ""
     """Pattern of this output. The first group is the version."""
     capabilities: ClassVar[Capabilities]
+    """Features of the CLI."""
     errors: ClassVar[tuple[ErrorRule, ...]]
     """Rules to find the kind of an error. docs/reference/errors.md has a table of the rules."""
     program: ClassVar[str] = ""

@@ -24,6 +24,7 @@ BUILT_IN: dict[str, str] = {
     "demo": "clisup.backends.demo:DemoAdapter",
     "gemini": "clisup.backends.gemini.adapter:GeminiAdapter",
     "openai-api": "clisup.backends.api:OpenAiApiAdapter",
+    "opencode": "clisup.backends.opencode.adapter:OpencodeAdapter",
     "qwen": "clisup.backends.qwen.adapter:QwenAdapter",
 }
 ONE_SHOT: dict[str, str] = {"codex": "codex-exec"}
@@ -72,14 +73,24 @@ def _load(kind: str, target: str) -> Adapter:
     module, _, name = target.partition(":")
     try:
         found = getattr(import_module(module), name)
-        if isinstance(found, type) and issubclass(found, Adapter):
+        if not (isinstance(found, type) and issubclass(found, Adapter)):
+            why = "it is no subclass of clisup.backends.base.Adapter"
+        elif kind in BUILT_IN or not (faults := _faults(found)):
             return found()
+        else:
+            why = "; ".join(faults)
     except Exception as error:  # a plug-in's code may raise anything while it is imported
         raise ConfigurationError(
             f"cannot load the backend kind {kind!r} from {target}, because {type(error).__name__}: {error}",
             hint="mend or remove the package that brings it",
         ) from error
     raise ConfigurationError(
-        f"cannot load the backend kind {kind!r} from {target}, because it is no subclass of clisup.backends.base.Adapter",
-        hint=f"let {name} inherit from clisup.backends.base.Adapter (docs/how-to/add-a-backend.md), or remove its package",
+        f"cannot load the backend kind {kind!r} from {target}, because {why}",
+        hint=f"mend {name} by docs/how-to/add-a-backend.md, or remove its package",
     )
+
+
+def _faults(adapter: type[Adapter]) -> list[str]:
+    from clisup.backends.declarations import declaration_faults  # only for packages of others: tests hold our own
+
+    return declaration_faults(adapter)

@@ -76,7 +76,7 @@ class Backend:
         self.default_mode = default_mode
         self.config = config
         self.adapter = _adapter(name, config)
-        rules = load_rules(self.adapter.lists, lists, known=known)
+        rules = load_rules(self.adapter.lists, lists, module=type(self.adapter).__module__, known=known)
         self._inherited = inherited
         self.rules = rules
         self._probe = probe
@@ -134,10 +134,11 @@ class Backend:
         return LaunchRequest(
             command=self.command,
             prompt="-",
-            native_session_id=str(uuid.UUID(int=0)),
+            native_session_id=str(uuid.UUID(int=0)) if self.adapter.capabilities.chosen_id else None,
             resume=False,
             cwd="/",
             model=self.config.model or "-",
+            setting_sources=self.config.setting_sources,
             api=self.config.api,
         )
 

@@ -1,16 +1,20 @@
 """Search and reader of the scrub lists. The daemon does not start without lists: there is no fallback to an empty list.
 
-The directories are tried in this order. The first existing directory decides alone: lists of two directories never mix.
+The directories are tried in this order. The first existing directory decides alone for clisup's own lists.
 
 1. the directory in the configuration (`[daemon] scrub_lists`); then no other is tried
 2. `/etc/clisup/scrub_lists`, the administrator's
 3. `scrub_lists` inside the installed package
 4. `scrub_lists` beside the package in a checkout (an editable install has no copy inside the package)
+
+The package of another adapter brings the lists of its own kind, in `scrub_lists` beside the adapter's module. They count if
+the directory above has no list of that kind, so an administrator can replace them, and no package replaces clisup's own.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,25 +38,32 @@ def search_path() -> tuple[Path, ...]:
 
 
 def load_rules(
-    kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None, known: Known | None = None
+    kind: str,
+    override: Path | None = None,
+    *,
+    module: str = __name__,
+    search: Sequence[Path] | None = None,
+    known: Known | None = None,
 ) -> RuleSet:
     """Return the rules for one backend kind: the common lists and its own, with their includes.
 
-    `known` are the files already read for other kinds: each file is read once, and new files are added. Raises
-    `ConfigurationError` that names the directories, the file or the line, and the fix.
+    `module` is the name of the adapter's loaded module. `known` are the files already read for other kinds: each file is
+    read once, and new files are added. Raises `ConfigurationError` that names the directories, the file or the line, and
+    the fix.
     """
-    directory = lists_directory(kind, override, search=search)
+    directory = lists_directory(kind, override, module=module, search=search)
+    brought = _brought(kind, directory, module)
     read = {} if known is None else known
-    parts = [
-        part for name in ("common", kind) for rule_kind in KINDS for part in _read(directory, name, rule_kind, read)
-    ]
-    rules = tuple(rule for part in parts for rule in part.rules)
-    stamps = tuple(part.checked for part in parts if part.checked is not None)
-    return RuleSet(rules, tuple(pair for part in parts for pair in part.pairs), stamps)
+    own = _read(directory, "common", read) + _read(brought or directory, kind, read, includes=directory)
+    rules = tuple(rule for part in own for rule in part.rules)
+    stamps = tuple(part.checked for part in own if part.checked is not None)
+    return RuleSet(rules, tuple(pair for part in own for pair in part.pairs), stamps)
 
 
-def lists_directory(kind: str, override: Path | None = None, *, search: Sequence[Path] | None = None) -> Path:
-    """Return the directory whose lists decide for this kind.
+def lists_directory(
+    kind: str, override: Path | None = None, *, module: str = __name__, search: Sequence[Path] | None = None
+) -> Path:
+    """Return the directory whose lists decide for this kind, beside those that the adapter's package brings.
 
     A directory that holds some lists but not all is an error, and the search does not go on. An administrator's
     stricter lists must not be skipped because one file is missing. Raises `ConfigurationError` if there is no
@@ -63,19 +74,40 @@ def lists_directory(kind: str, override: Path | None = None, *, search: Sequence
     places = (override,) if override is not None else search_path() if search is None else tuple(search)
     for directory in places:
         present = _lists_in(directory)
-        missing = [name for name in list_names(kind) if name not in present]
-        if not missing:
-            return directory
-        if override is not None or present:
-            message = f"cannot use the scrub lists in {directory}, because these are missing: {', '.join(missing)}"
-            raise ConfigurationError(message, hint=f"add them, or: {_HINT}")
+        if override is None and not present:
+            continue
+        names = list_names("common") if _brought(kind, directory, module) else list_names("common", kind)
+        if missing := [name for name in names if name not in present]:
+            raise _incomplete(directory, missing, f"add them, or: {_HINT}")
+        return directory
     looked = ", ".join(str(place) for place in places)
     raise ConfigurationError(f"cannot start without scrub lists, because there are none in {looked}", hint=_HINT)
 
 
-def list_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the six files that a directory must hold for this kind."""
-    return tuple(f"{name}.{rule_kind}" for name in ("common", kind) for rule_kind in KINDS)
+def _brought(kind: str, directory: Path, module: str) -> Path | None:
+    """Return the directory of the adapter's package that holds the lists of this kind, or None for `directory` itself.
+
+    Raises `ConfigurationError` if the package of another project brings no lists, or not all of them.
+    """
+    file = getattr(sys.modules[module], "__file__", None)
+    names = list_names(kind)
+    if module.partition(".")[0] == "clisup" or file is None or not _lists_in(directory).isdisjoint(names):
+        return None
+    brought = Path(file).parent / "scrub_lists"
+    present = _lists_in(brought)
+    if missing := [name for name in names if name not in present]:
+        raise _incomplete(brought, missing, "add them to the package that brings the adapter, or reinstall it")
+    return brought
+
+
+def _incomplete(directory: Path, missing: Sequence[str], hint: str) -> ConfigurationError:
+    message = f"cannot use the scrub lists in {directory}, because these are missing: {', '.join(missing)}"
+    return ConfigurationError(message, hint=hint)
+
+
+def list_names(*kinds: str) -> tuple[str, ...]:
+    """Return the names of the files that hold the lists of these kinds: three for each."""
+    return tuple(f"{kind}.{rule_kind}" for kind in kinds for rule_kind in KINDS)
 
 
 def _lists_in(directory: Path) -> set[str]:
@@ -92,17 +124,29 @@ def _lists_in(directory: Path) -> set[str]:
         raise ConfigurationError(message, hint="let the daemon's user read it, or remove it") from error
 
 
-def _read(directory: Path, name: str, kind: RuleKind, known: Known, *, included: bool = False) -> list[ScrubList]:
-    """Return one file, after its includes: a list's own lines win over included lines."""
+def _read(directory: Path, name: str, known: Known, *, includes: Path | None = None) -> list[ScrubList]:
+    """Return the three lists of a name, each after those that it includes: a list's own lines win over included lines."""
+    parts: list[ScrubList] = []
+    for kind in KINDS:
+        own = _parsed(directory, name, kind, known)
+        for other in own.includes:
+            included = _parsed(includes or directory, other, kind, known)
+            if included.includes:
+                raise ConfigurationError(
+                    f"cannot use the scrub list {(includes or directory) / f'{other}.{kind}'}, because an included list "
+                    "includes another",
+                    hint="write the lines out",
+                )
+            parts.append(included)
+        parts.append(own)
+    return parts
+
+
+def _parsed(directory: Path, name: str, kind: RuleKind, known: Known) -> ScrubList:
     path = directory / f"{name}.{kind}"
     if (parsed := known.get(path)) is None:
         parsed = known[path] = parse_list(name, kind, _text(path), origin=str(path))
-    if included and parsed.includes:
-        message = f"cannot use the scrub list {path}, because an included list includes another"
-        raise ConfigurationError(message, hint="write the lines out")
-    return [part for other in parsed.includes for part in _read(directory, other, kind, known, included=True)] + [
-        parsed
-    ]
+    return parsed
 
 
 def _text(path: Path) -> str:

@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clisup.backends import recording
+from clisup.backends import contract, recording
 from clisup.backends.base import Adapter, Carried, Decoded, LaunchRequest, RunEnd, Terminal
 from clisup.backends.registry import get_adapter
-from clisup.model.events import EventBase
 from clisup.model.lines.framing import Line
 from clisup.recordings.files import read_recording
 from tests.versions import RECORDED
@@ -91,8 +90,7 @@ class Recording:
 
     def decode(self) -> list[Decoded]:
         """One decoder for all lines, also where the CLI began another turn by itself: the story of a process."""
-        decoder = self.adapter.decoder(self.file.carried, self.file.request)
-        return [decoder.decode(line) for line in self.lines()]
+        return contract.decode(self.file, self.adapter)
 
     def events(self, *types: str) -> list[Any]:
         return [event for one in self.decode() for event in one.events if not types or event.type in types]
@@ -101,58 +99,3 @@ class Recording:
         """The one terminal frame."""
         (terminal,) = [one.terminal for one in self.decode() if one.terminal]
         return terminal
-
-
-def frame_name(line: Line) -> str:
-    """What kind of frame this is, in the words of whichever CLI said it."""
-    try:
-        frame = json.loads(line.data)
-    except ValueError:
-        return "no JSON"
-    places = (frame, frame.get("item"), frame.get("event"), frame.get("params"), frame.get("message"))
-    parts = [_word(place) for place in places if isinstance(place, dict)]
-    delta = (frame.get("event") or {}).get("delta") if isinstance(frame.get("event"), dict) else None
-    name = "/".join(part for part in [*parts, _word(delta)] if part)
-    return name or ("error answer" if "error" in frame else "answer" if "result" in frame else "?")
-
-
-def _word(place: Any) -> str:
-    if not isinstance(place, dict):
-        return ""
-    words = [place[key] for key in ("method", "type", "subtype", "sessionUpdate") if isinstance(place.get(key), str)]
-    inner = [_word(place.get(key)) for key in ("item", "update")]
-    return "/".join(word for word in [*words, *inner] if word and word != "message")
-
-
-def event_name(event: EventBase) -> str:
-    """The type, and the one field that tells what kind of it."""
-    detail = next((value for name in ("state", "status", "kind") if (value := getattr(event, name, None))), None)
-    if event.type == "message":
-        detail = "+".join(block.kind for block in getattr(event, "blocks", ()))
-    return f"{event.type}({detail})" if detail else event.type
-
-
-def terminal_name(terminal: Terminal) -> str:
-    kind = terminal.error.kind if terminal.error else "good"
-    marks = [mark for mark, on in (("interrupted", terminal.interrupted), ("follow_up", terminal.follow_up)) if on]
-    return "TERMINAL(" + ", ".join([kind, *marks]) + ")"
-
-
-def story(recording: Recording) -> str:
-    """A line for each line of the recording: the frame, and what it became; like ones in a row are counted."""
-    told: list[list[Any]] = []
-    for line, result in zip(recording.lines(), recording.decode(), strict=True):
-        names = [event_name(event) for event in result.events]
-        names += [terminal_name(result.terminal)] if result.terminal else []
-        names += ["SAYS " + (_said(reply) if isinstance(reply, str) else "the end") for reply in result.replies]
-        text = f"{frame_name(line)} -> {', '.join(names) or '-'}"
-        if told and told[-1][0] == text:
-            told[-1][1] += 1
-        else:
-            told.append([text, 1])
-    return "".join(f"{text}{f'  x{count}' if count != 1 else ''}\n" for text, count in told)
-
-
-def _said(reply: str) -> str:
-    frames = [json.loads(line) for line in reply.splitlines()]
-    return "+".join(str(frame.get("method") or ("error" if "error" in frame else "result")) for frame in frames)

@@ -1,15 +1,17 @@
-"""Tables for docs/backends/README.md and docs/reference/errors.md, from the declarations of the adapters.
-
-Pure; a test compares the pages.
-"""
+"""Tables for pages about backends, from the declarations of the adapters and of their base class. A test compares the pages."""
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import get_args
 
+from clisup.backends import base
 from clisup.backends.base import Adapter, Capabilities
+from clisup.backends.declarations import REQUIRED_ATTRIBUTES, REQUIRED_METHODS
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.model.events import EVENT_TYPES, TurnErrorKind
 
@@ -141,8 +143,38 @@ def _markdown(head: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def required_table() -> str:
+    """Return what each adapter has to declare, with the words of the base class."""
+    told = _docstrings("Adapter")
+    rows = [[f"`{name}`", told[name]] for name in REQUIRED_ATTRIBUTES]
+    rows += [[f"`{name}()`", told[name].splitlines()[0]] for name in REQUIRED_METHODS]
+    return _markdown(["required", "content"], rows)
+
+
+def capability_list() -> str:
+    """Return the flags of `Capabilities` by their default."""
+    default = Capabilities()
+    flags = [name for name in Capabilities.__struct_fields__ if isinstance(getattr(default, name), bool)]
+    on, off = ([f"`{name}`" for name in flags if getattr(default, name) is value] for value in (True, False))
+    words = f"`Capabilities` says yes to {', '.join(on)}, and no to {', '.join(off)}. Deny what the CLI cannot do."
+    return "\n".join(textwrap.wrap(words, 100, break_on_hyphens=False)) + "\n"
+
+
+def _docstrings(owner: str) -> dict[str, str]:
+    """Return the texts of the attributes and methods of a class of `clisup.backends.base`."""
+    tree = ast.parse(Path(base.__file__).read_text())
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
+    told = {node.name: ast.get_docstring(node) or "" for node in body if isinstance(node, ast.FunctionDef)}
+    for node, after in pairwise(body):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(after, ast.Expr):
+            assert isinstance(after.value, ast.Constant)
+            told[node.target.id] = str(after.value.value)
+    return told
+
+
 PAGES: Mapping[str, Mapping[str, object]] = {
     "docs/backends/README.md": {"events": event_table, "abilities": ability_table},
     "docs/reference/errors.md": {"errors": error_tables},
+    "docs/how-to/add-a-backend.md": {"required": required_table, "capabilities": capability_list},
 }
 """Pattern of a table in a page: between `<!-- table NAME -->` and `<!-- end -->`."""

@@ -35,13 +35,6 @@ def chunks(decoder: Decoder, data: bytes) -> Iterator[tuple[Sequence[Told], Told
         yield chunk.told, last
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_a_recording_gives_the_same_events_either_way(path: Path) -> None:
-    recording = Recording(path)
-    make = lambda: recording.adapter.decoder(recording.carried, recording.request)  # noqa: E731
-    assert by_chunk(make(), path.read_bytes()) == by_line(make(), path.read_bytes())
-
-
 @pytest.mark.parametrize("path", [path for path in PATHS if "claude" in path.parts], ids=name_of)
 def test_no_frame_of_a_message_ends_a_chunk(path: Path) -> None:
     recording = Recording(path)

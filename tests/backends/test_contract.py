@@ -1,18 +1,24 @@
-"""The same script gives the same story with every backend, in the recordings of the real CLIs. `tests/e2e/test_matrix.py` runs them."""
+"""The same script gives the same story with every backend, in the recordings of the real CLIs, and the contract finds what breaks it.
+
+`tests/e2e/test_matrix.py` runs the scripts, `test_recordings.py` holds each recording to the contract.
+"""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
-from clisup.backends.base import Decoded
-from clisup.model.events import PermissionDenied
-from clisup.model.verdict import ExitRecord, conclude
-from tests.backends.contract import ESSENCE, essence, expected, frame_faults
+from clisup.backends.base import Decoded, Decoder
+from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.contract import ESSENCE, essence, expected, faults, spoilt_faults, turn_of
+from clisup.model.events import AssistantMessage, Block, ContentDelta, MessageStart, Notice, PermissionDenied, ToolUse
+from clisup.model.lines.framing import Line
+from clisup.model.verdict import Terminal
 from tests.backends.recorded import PATHS, Recording, name_of
 
 NAMES = {"claude": {"reasoning": "thinking", "resume": "memory_resume", "http_401": "http_401_final"},
@@ -28,55 +34,20 @@ MATRIX = [
 ]
 
 
-def turn_of(recording: Recording, results: list[Decoded]) -> list[dict[str, Any]]:
-    """The events of a recording that was decoded, and its end, as a client gets them."""
-    terminal = next((result.terminal for result in results if result.terminal), None)
-    end = recording.run_end
-    record = ExitRecord(end.exit_code, end.signal, reason="exit")
-    explained = recording.adapter.explain_exit(end)
-    done = conclude(terminal=terminal, record=record, ending=None, explained=explained, duration_s=None)
-    events = [event for result in results for event in result.events]
-    return [msgspec.to_builtins(event) for event in (*events, done)]
-
-
 @pytest.mark.parametrize(("kind", "case"), MATRIX)
 def test_the_same_script_gives_the_same_story(kind: str, case: str) -> None:
     recording = Recording(NEWEST[kind] / f"{NAMES.get(kind, {}).get(case, case)}.jsonl")
-    told = essence(turn_of(recording, recording.decode()))
-    can = recording.adapter.capabilities
-    assert told == expected(case, told, thinking=can.thinking)
+    told = essence(turn_of(recording.file, recording.adapter))
+    assert told == expected(case, told, thinking=recording.adapter.capabilities.thinking)
 
 
-def test_every_backend_is_in_the_matrix_with_every_case() -> None:
+def test_every_backend_with_recordings_is_in_the_matrix_with_every_case() -> None:
     cases: dict[str, set[str]] = {}
     for param in MATRIX:
         kind, case = (str(value) for value in param.values)
         cases.setdefault(kind, set()).add(case)
     assert all(found == set(ESSENCE) for found in cases.values()), cases
-    assert set(cases) >= {"claude", "codex", "codex-exec", "gemini", "qwen", "acp"}
-
-
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_the_frame_of_a_turn_that_ended_well_is_whole(path: Any) -> None:
-    recording = Recording(path)
-    results = recording.decode()
-    events = turn_of(recording, results)
-    if events[-1]["outcome"] == "completed" and sum(bool(one.terminal) for one in results) == 1:
-        assert frame_faults(events) == []
-
-
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_a_turn_that_failed_has_no_final_answer(path: Any) -> None:
-    """What there was of one is in its messages; a program that reads `text` alone would take it for the answer."""
-    ends = [one.terminal for one in Recording(path).decode() if one.terminal]
-    assert not any(end.text for end in ends if end.is_error)
-
-
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_every_tool_that_an_end_names_as_denied_was_told_as_that(path: Any) -> None:
-    results = Recording(path).decode()
-    told = {event.name for one in results for event in one.events if isinstance(event, PermissionDenied)}
-    assert {name for one in results if one.terminal for name in one.terminal.denied} == told
+    assert set(cases) == set(NEWEST)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=name_of)
@@ -93,3 +64,84 @@ def test_a_decoder_is_gone_with_its_last_user_and_waits_for_no_search_for_garbag
         assert left() is None
     finally:
         gc.enable()
+
+
+Decode = Callable[[Line], Decoded]
+TEXT = AssistantMessage(message_id="m", blocks=(Block(kind="text", text="hi"),))
+DELTA = ContentDelta(kind="text", text="ho", message_id="m")
+
+
+def broken(decode: Decode) -> ClaudeAdapter:
+    """An adapter whose decoder makes this of each line."""
+
+    class Broken(Decoder):
+        def decode(self, line: Line) -> Decoded:
+            return decode(line)
+
+    class Adapter(ClaudeAdapter):
+        def decoder(self, *args: Any, **options: Any) -> Any:
+            return Broken()
+
+    return Adapter()
+
+
+def last(*events: Any, **end: Any) -> Decode:
+    """These events and the end of the turn for the last line."""
+    return lambda line: (
+        Decoded(events, Terminal(**{"is_error": False, **end})) if b'"result"' in line.data else Decoded(())
+    )
+
+
+def restless() -> Decode:
+    """Another event for each line that any decoder reads."""
+    seen: list[Line] = []
+
+    def decode(line: Line) -> Decoded:
+        seen.append(line)
+        return Decoded((MessageStart(message_id=str(len(seen))),))
+
+    return decode
+
+
+@pytest.mark.parametrize(
+    ("decode", "words"),
+    [
+        (last(Notice(code="x", message="m")), "an event notice, which capabilities.events does not name"),
+        (last(ToolUse("t", "n", {"a": object()})), "a ToolUse cannot be written"),
+        (last(is_error=True, text="hi"), "a failed turn has a text"),
+        (last(PermissionDenied(name="Write")), "permission_denied events name ['Write'], and the ends of turns []"),
+        (last(MessageStart("m"), DELTA, TEXT), "the deltas of message m say 'ho', the message says 'hi'"),
+        (last(MessageStart(message_id="m")), "message m never stops"),
+        (last(ToolUse("t", "n"), ToolUse("t", "n")), "tool t is used twice"),
+        (restless(), "the same lines give other events to a second decoder"),
+    ],
+)  # fmt: skip
+def test_the_contract_finds_what_breaks_it(decode: Decode, words: str) -> None:
+    found = faults(Recording.of("claude/text").file, broken(decode))
+    assert any(words in fault for fault in found), found
+
+
+def test_the_contract_names_an_unparsed_line() -> None:
+    file = Recording.of("claude/text").file
+    found = faults(replace(file, data=file.data + b'{"type":"from_the_future"}\n'), ClaudeAdapter())
+    assert found == ['a line is unparsed (unknown_type): {"type":"from_the_future"}']
+
+
+def test_the_contract_finds_a_chunk_that_differs_from_its_lines() -> None:
+    adapter = broken(last(MessageStart(message_id="m")))
+    decoder: Any = type(adapter.decoder())
+    decoder.decode_chunk = lambda self, lines: super(decoder, self).decode_chunk(())
+    adapter.decoder = lambda *args, **options: decoder()  # type: ignore[method-assign]
+    assert "decode_chunk gives other events than decode" in faults(Recording.of("claude/text").file, adapter)
+
+
+def fragile(line: Line) -> Decoded:
+    """A decoder that trusts its CLI."""
+    line.data.decode().index('"type"')
+    return Decoded((), replies=("no newline",) if b"assistant" in line.data else ())
+
+
+def test_spoilt_lines_find_a_decoder_that_raises_and_a_reply_that_is_no_line() -> None:
+    found = spoilt_faults(Recording.of("claude/text").file, broken(fragile))
+    assert any("decode raises ValueError" in fault for fault in found)
+    assert any("a reply without a newline" in fault for fault in found)

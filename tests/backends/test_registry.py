@@ -8,8 +8,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from clisup.backends import registry
-from clisup.backends.base import Adapter
+from clisup.backends.base import Adapter, Capabilities, ErrorRule
 from clisup.backends.claude.adapter import ClaudeAdapter
+from clisup.backends.declarations import REQUIRED_ATTRIBUTES, REQUIRED_METHODS, declaration_faults
 from clisup.errors import ConfigurationError
 
 
@@ -67,6 +68,10 @@ class Unfinished(Adapter):
     kind = "odd"
 
 
+class Wrong(ClaudeAdapter):
+    kind = "odd"
+
+
 @pytest.mark.parametrize("name", ["NoAdapter", "make_adapter"])
 def test_a_plug_in_that_is_no_subclass_of_adapter_is_told_to_become_one(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -74,13 +79,46 @@ def test_a_plug_in_that_is_no_subclass_of_adapter_is_told_to_become_one(
     bring(monkeypatch, entry("odd", f"{__name__}:{name}"))
     with pytest.raises(ConfigurationError, match=r"no subclass of clisup\.backends\.base\.Adapter") as caught:
         registry.get_adapter("odd")
-    assert f"let {name} inherit from clisup.backends.base.Adapter" in caught.value.hint
+    assert f"mend {name} by docs/how-to/add-a-backend.md" in caught.value.hint
 
 
-def test_a_plug_in_without_a_required_method_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_is_told_all_that_its_adapter_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     bring(monkeypatch, entry("odd", f"{__name__}:Unfinished"))
-    with pytest.raises(ConfigurationError, match=r"abstract methods.*launch"):
+    with pytest.raises(ConfigurationError, match=f"from {__name__}:Unfinished, because") as caught:
         registry.get_adapter("odd")
+    missing = [*REQUIRED_ATTRIBUTES[1:], *(f"{name}()" for name in REQUIRED_METHODS)]  # it has a kind
+    assert {"lists", "capabilities", "errors", "launch()", "decoder()"} <= set(missing)
+    assert all(f"{name} is missing" in str(caught.value) for name in missing)
+    assert "kind is missing" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("default_command", "odd-cli", "default_command is wrong: Expected `array`, got `str`"),
+        ("capabilities", {"deltas": False}, "capabilities is wrong: it is no Capabilities"),
+        ("capabilities", Capabilities(tokens="input"), "capabilities is wrong: Expected `array`, got `str`"),  # type: ignore[arg-type]
+        ("capabilities", Capabilities(tokens=("inputs",)), "capabilities.tokens has unknown names: inputs"),
+        ("capabilities", Capabilities(events=("answer",)), "capabilities.events has unknown names: answer"),
+        ("errors", (("text", "busy", "no_such_kind"),), "errors is wrong: Invalid enum value 'no_such_kind'"),
+        ("errors", (ErrorRule("text", "(", "server"),), "errors has the pattern '(', which is wrong"),
+        ("version_pattern", "(", "version_pattern has the pattern '(', which is wrong"),
+        ("default_versions", "1.x", "default_versions is wrong: cannot read the version range '1.x'"),
+    ],
+)
+def test_a_wrong_declaration_of_a_plug_in_is_named(
+    monkeypatch: pytest.MonkeyPatch, field: str, value: object, words: str
+) -> None:
+    monkeypatch.setattr(Wrong, field, value)
+    bring(monkeypatch, entry("odd", f"{__name__}:Wrong"))
+    with pytest.raises(ConfigurationError) as caught:
+        registry.get_adapter("odd")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", registry.BUILT_IN)
+def test_no_adapter_of_clisup_has_a_wrong_declaration(kind: str) -> None:
+    assert declaration_faults(type(registry.get_adapter(kind))) == []
 
 
 def test_a_built_in_kind_is_known_without_a_look_at_all_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
-"""docs/how-to/add-a-backend.md, done: its package beside clisup, an agent behind it, and the page's own commands."""
+"""docs/how-to/add-a-backend.md, done: its packages beside clisup, the CLIs behind them, and the page's own commands and tests."""
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 import tomllib
 import venv
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,37 +17,52 @@ from tests.docs.scene import Scene
 
 PAGE = ROOT / "docs" / "how-to" / "add-a-backend.md"
 AGENT = ROOT / "tests" / "daemon" / "acp_agent.py"
+CLI = Path(__file__).with_name("kestrel_cli.py")
 
 
 def block(language: str, mark: str) -> str:
     return next(item.text for item in blocks(PAGE) if item.language == language and mark in item.text)
 
 
+def install_kestrel(site: Path) -> None:
+    """What `pip install .` makes of the page's package and project file."""
+    package = site / "clisup_kestrel"
+    (package / "scrub_lists").mkdir(parents=True)
+    (package / "__init__.py").write_text(block("python", "class KestrelAdapter"))
+    for kind in ("allow", "scrub", "deny"):
+        text = block("text", "kestrel.scrub") if kind == "scrub" else "@nothing\n"
+        (package / "scrub_lists" / f"kestrel.{kind}").write_text(text)
+    project = tomllib.loads(block("toml", "entry-points"))["project"]
+    lines = [f"{name} = {value}" for name, value in project["entry-points"]["clisup.backends"].items()]
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    falcon = "falcon = clisup_falcon:FalconAdapter"
+    (info / "entry_points.txt").write_text("\n".join(["[clisup.backends]", *lines, falcon, ""]))
+    (site / "clisup_falcon.py").write_text(block("python", "class FalconAdapter"))
+
+
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """The page's package beside clisup in an environment of its own, and `kestrel-agent` on the PATH: an ACP agent that plays the
-    prompt's lines. (The daemon starts itself anew without PYTHONPATH, so the package has to be installed.)"""
+    """The page's packages in an environment of their own, and the CLIs `kestrel` and `falcon-agent` on the PATH. (The daemon
+    starts itself anew without PYTHONPATH, so the packages have to be installed.)"""
     with Scene() as scene:
         venv.create(scene.root / "venv", with_pip=False)
         site = next((scene.root / "venv").glob("lib/python*/site-packages"))
         (site / "beside.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-        clisup = scene.root / "bin" / "clisup"
-        clisup.write_text(f'#!/bin/sh\nexec {scene.root}/venv/bin/python -m clisup "$@"\n')
-        project = tomllib.loads(block("toml", "entry-points"))["project"]
-        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-        info.mkdir(parents=True)
-        (site / "clisup_kestrel.py").write_text(block("python", "KestrelAdapter"))
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-        )
-        lines = [f"{name} = {value}" for name, value in project["entry-points"]["clisup.backends"].items()]
-        (info / "entry_points.txt").write_text("\n".join(["[clisup.backends]", *lines, ""]))
-        agent = scene.root / "bin" / "kestrel-agent"
-        agent.write_text(f'#!/bin/sh\nexec {sys.executable} {AGENT} "$@"\n')
-        agent.chmod(0o755)
+        install_kestrel(site)
+        programs = {
+            "clisup": f'{scene.root}/venv/bin/python -m clisup "$@"',
+            "kestrel": f'{sys.executable} {CLI} "$@"',
+            "falcon-agent": f'{sys.executable} {AGENT} "$@"',
+            "test-kestrel": f'{scene.root}/venv/bin/python -m pytest -p no:cacheprovider -q "$@"',
+        }
+        for name, command in programs.items():
+            (scene.root / "bin" / name).write_text(f"#!/bin/sh\nexec {command}\n")
+            (scene.root / "bin" / name).chmod(0o755)
         config = scene.home / ".config" / "clisup" / "config.toml"
-        config.write_text(config.read_text() + "[backends.kestrel]\n")
-        assert scene.run("unset PYTHONPATH") == 0
+        config.write_text(config.read_text() + "[backends.kestrel]\n[backends.falcon]\n")
+        assert scene.run("unset PYTHONPATH; export KESTREL_TOKEN=secret") == 0
         scene.start()
         yield scene
 
@@ -58,17 +75,32 @@ def test_the_pages_commands_do_what_the_page_shows(scene: Scene) -> None:
         said += scene.said.splitlines()
     shown = [line for line in console.text.splitlines() if line.startswith(("kestrel ", "hello"))]
     row, answer = (next(line for line in said if line.startswith(word)) for word in ("kestrel ", "hello"))
-    assert [row.split()[0:2], answer] == [shown[0].split()[0:2], shown[1]]
+    assert [row.split()[:5], answer] == [shown[0].split()[:5], shown[1]]
 
 
-def test_its_words_for_an_error_are_those_of_the_page(scene: Scene) -> None:
-    assert scene.run("clisup run -b kestrel 'error -32603 seeds \"no more seeds\"'") == 1
-    assert "buy some" in scene.said
-
-
-def test_a_turn_of_it_is_a_turn_like_any_other(scene: Scene) -> None:
+def test_a_native_adapter_has_sessions_usage_errors_and_lists_of_its_own(scene: Scene) -> None:
     with scene.client() as client, client.open("kestrel", str(scene.work)) as session:
-        result = session.prompt("say one\nremember")
+        first, second, failed = (session.prompt(words) for words in ("say hello", "and now?", "fail"))
+        seen = session.prompt("env")
         types = {envelope.event.type for envelope in session.history()}
-    assert result.outcome == "completed"
+    assert (first.text, second.text) == ("hello", "again")
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (3, 5)
+    assert failed.error is not None and failed.error["kind"] == "quota_exceeded"
     assert {"process_started", "session_init", "message", "turn_completed", "process_exited"} <= types
+    assert "KESTREL_TOKEN" not in seen.text and "PATH" in seen.text
+
+
+def test_a_recorded_turn_passes_the_pages_own_tests(scene: Scene) -> None:
+    with scene.client() as client, client.open("kestrel", str(scene.work)) as session:
+        session.prompt("say hello")
+    assert scene.run(f"mkdir recordings; cd recordings && clisup record {session.id}; cd ..") == 0
+    (recording,) = (scene.work / "recordings").glob("*.meta.json")
+    recording.with_name(recording.name.replace(".meta.json", ".story")).write_text(block("", "session -> session_init"))
+    (scene.work / "test_kestrel_page.py").write_text(block("python", "def test_a_recording_keeps_the_contract"))
+    assert scene.run("test-kestrel test_kestrel_page.py") == 0, scene.said
+    assert re.search(r"\b1 passed", scene.said)
+
+
+def test_the_words_of_an_acp_agent_for_an_error_are_those_of_its_adapter(scene: Scene) -> None:
+    assert scene.run("clisup run -b falcon 'error -32603 mice \"no more mice\"'") == 1
+    assert "buy some" in scene.said

@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.e2e.codex.provider import codex_binary
-from tests.e2e.gemini import lab as gemini
 from tests.e2e.lab import ROOT, claude_binary
 from tests.e2e.qwen.lab import qwen_command
 from tests.versions import CLIS, PACKAGES, pinned
@@ -44,16 +44,20 @@ class Cli(NamedTuple):
     """Below `tests/recordings`, with `{version}`."""
 
 
-REAL = {
+def _usual(name: str) -> Cli:
+    """A CLI whose folder is `tests/e2e/<name>`: `lab.py` has its `COMMAND`, and `record.py` records it."""
+    lab = import_module(f"tests.e2e.{name}.lab")
+    helps = getattr(lab, "HELPS", ("--help",))
+    return Cli(lambda: list(lab.COMMAND), helps, (f"tests.e2e.{name}.record",), (f"{name}/{{version}}",))
+
+
+_UNUSUAL = {
     "claude": Cli(lambda: [str(claude_binary())], ("--help",), ("tests.e2e.record_claude",), ("claude/{version}",)),
     "codex": Cli(
         lambda: [str(codex_binary())],
         ("--help", "exec --help", "exec resume --help", "app-server --help"),
         ("tests.e2e.codex.record",),
         ("codex/{version}", "codex-exec/{version}"),
-    ),
-    "gemini": Cli(
-        lambda: list(map(str, gemini.COMMAND)), ("--help",), ("tests.e2e.gemini.record",), ("gemini/{version}",)
     ),
     "qwen": Cli(
         lambda: [str(qwen_command())],
@@ -62,6 +66,7 @@ REAL = {
         ("qwen/{version}", "acp/qwen-{version}"),
     ),
 }
+REAL = {name: _UNUSUAL[name] if name in _UNUSUAL else _usual(name) for name in PACKAGES}
 """CLI name to how it is taken up."""
 
 

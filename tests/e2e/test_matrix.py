@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from clisup.backends.contract import essence, expected, frame_faults
 from clisup.backends.registry import get_adapter
-from tests.backends.contract import essence, expected, frame_faults
 from tests.e2e.acp.qwen import QwenAcpLab
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import SCENARIOS as CODEX
 from tests.e2e.gemini.lab import GeminiLab
 from tests.e2e.lab import ClaudeLab, Lab, running
+from tests.e2e.opencode.lab import OpencodeLab
 from tests.e2e.qwen.lab import QwenLab
 
 pytestmark = pytest.mark.e2e
@@ -27,6 +28,7 @@ LABS: dict[str, Callable[[str], Lab]] = {
     "codex-exec": lambda name: CodexLab(CODEX["codex-exec", name], kind="codex-exec"),
     "qwen": QwenLab,
     "gemini": GeminiLab,
+    "opencode": OpencodeLab,
     "acp": QwenAcpLab,
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def write_lists(directory: Path, kind: str = "claude", **texts: str) -> Path:
     """Complete lists; `common_allow="..."` replaces the text of one."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name in list_names(kind):
+    for name in list_names("common", kind):
         (directory / name).write_text(texts.get(name.replace(".", "_"), f"{name.replace('.', '_').upper()} | w | s\n"))
     return directory
 
@@ -62,7 +64,7 @@ def test_an_override_that_is_not_there_is_no_reason_to_look_elsewhere(tmp_path: 
 
 
 @pytest.mark.fault(39)
-@pytest.mark.parametrize("missing", list_names("claude"))
+@pytest.mark.parametrize("missing", list_names("common", "claude"))
 def test_an_incomplete_directory_is_refused_rather_than_passed_over(tmp_path: Path, missing: str) -> None:
     system = write_lists(tmp_path / "system")
     (system / missing).unlink()
@@ -72,7 +74,7 @@ def test_an_incomplete_directory_is_refused_rather_than_passed_over(tmp_path: Pa
 
 @pytest.mark.fault(39)
 @pytest.mark.parametrize("content", [b"", b"NAME\n", b"NAME | w | cut", b"N\xff | w | s\n", b"#" * 1_048_577])
-@pytest.mark.parametrize("name", list_names("claude"))
+@pytest.mark.parametrize("name", list_names("common", "claude"))
 def test_a_list_that_does_not_parse_is_refused_with_its_path(tmp_path: Path, name: str, content: bytes) -> None:
     directory = write_lists(tmp_path)
     (directory / name).write_bytes(content)
@@ -123,3 +125,53 @@ def test_the_lists_of_several_kinds_are_read_once_and_are_the_same() -> None:
     by_name = {path.name: parsed for path, parsed in known.items()}
     assert {"common.deny", "claude.scrub", "codex.allow"} <= set(by_name)
     assert all(rules.rules[0] is by_name["common.allow"].rules[0] for rules in shared)
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for the scrub lists of another package, whose adapter is in the module `clisup_kestrel`."""
+    module = ModuleType("clisup_kestrel")
+    module.__file__ = str(tmp_path / "kestrel" / "__init__.py")
+    monkeypatch.setitem(sys.modules, "clisup_kestrel", module)
+    return tmp_path / "kestrel" / "scrub_lists"
+
+
+def test_a_package_brings_the_lists_of_its_own_kind(plug_in: Path, tmp_path: Path) -> None:
+    ours = write_lists(tmp_path / "ours", claude_scrub="A_KEY | w | s\n")
+    write_lists(
+        plug_in, "kestrel", kestrel_scrub="@include claude\nSEED_KEY | w | s\n", common_allow="LD_AUDIT | w | s\n"
+    )
+    rules = load_rules("kestrel", module="clisup_kestrel", search=[ours])
+    found = [rule.id for name in ("A_KEY", "SEED_KEY", "LD_AUDIT") if (rule := rules.verdict(name))]
+    assert found == ["claude.scrub:A_KEY", "kestrel.scrub:SEED_KEY"], "the common lists are clisup's"
+
+
+def test_lists_of_the_administrator_replace_those_of_a_package(plug_in: Path, tmp_path: Path) -> None:
+    system = write_lists(tmp_path / "system", "kestrel", kestrel_allow="SYSTEM | w | s\n")
+    write_lists(plug_in, "kestrel", kestrel_allow="BROUGHT | w | s\n")
+    rules = load_rules("kestrel", module="clisup_kestrel", search=[system])
+    assert build_environment({"SYSTEM": "1", "BROUGHT": "2"}, rules)[0] == {"SYSTEM": "1"}
+
+
+def test_a_package_may_name_lists_of_clisup_and_cannot_replace_them(plug_in: Path, tmp_path: Path) -> None:
+    ours = write_lists(tmp_path / "ours", claude_allow="OURS | w | s\n")
+    assert not load_rules("claude", module="clisup_kestrel", search=[tmp_path / "absent", ours]).denied("OURS")
+    write_lists(plug_in, claude_allow="BROUGHT | w | s\n")
+    rules = load_rules("claude", module="clisup_kestrel", search=[tmp_path / "absent", ours])
+    assert build_environment({"OURS": "1", "BROUGHT": "2"}, rules)[0] == {"OURS": "1"}
+
+
+@pytest.mark.fault(39)
+@pytest.mark.parametrize("missing", list_names("kestrel"))
+def test_a_package_without_one_of_its_lists_is_refused(plug_in: Path, tmp_path: Path, missing: str) -> None:
+    (write_lists(plug_in, "kestrel") / missing).unlink()
+    with pytest.raises(ConfigurationError, match=rf"{plug_in}, because these are missing: {missing}") as caught:
+        load_rules("kestrel", module="clisup_kestrel", search=[write_lists(tmp_path / "ours")])
+    assert "the package that brings the adapter" in caught.value.hint
+
+
+@pytest.mark.fault(39)
+def test_a_list_of_a_package_that_does_not_parse_is_refused_with_its_path(plug_in: Path, tmp_path: Path) -> None:
+    write_lists(plug_in, "kestrel", kestrel_deny="NAME\n")
+    with pytest.raises(ConfigurationError, match=str(plug_in / "kestrel.deny")):
+        load_rules("kestrel", module="clisup_kestrel", search=[write_lists(tmp_path / "ours")])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import trio
 
+from clisup.backends.contract import essence, frame_faults
 from clisup.llm.conversation import Conversation, DropCompletedToolCalls, Step, ToolInteraction
 from clisup.llm.memory import WorkingMemory
 from clisup.llm.models import Model, resolve
-from tests.backends.contract import essence, frame_faults
 from tests.e2e.tools.stage import ADD, FAIL, KINDS, REAL, TWO_TEXTS, Stage
 
 pytestmark = pytest.mark.e2e

@@ -1,0 +1,1 @@
+"""opencode: how it is started, and its JSON events as events of clisup."""

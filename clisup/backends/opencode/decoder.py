@@ -1,0 +1,201 @@
+"""Decoder of `opencode run --format json`.
+
+Frames were recorded with opencode 1.18.34. A step is one request to the model, and a message of clisup. opencode prints whole texts,
+and a tool with its result in one line, when the tool has ended. It has no frame for the end of a turn: a step whose reason is not
+`tool-calls` ends the turn, unless opencode goes on by itself, to compact its context for example. Each such step is a terminal
+frame, and clisup sums them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clisup.backends.base import Decoded
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status
+from clisup.backends.lines import FrameDecoder
+from clisup.backends.opencode.errors import error_of
+from clisup.model.events import (
+    AssistantMessage,
+    Block,
+    EventBase,
+    MessageStart,
+    MessageStop,
+    PermissionDenied,
+    SessionInit,
+    ToolResult,
+    ToolUse,
+    TurnError,
+)
+from clisup.model.lines.framing import Line
+from clisup.model.lines.long_line import Path
+from clisup.model.usage import Usage
+from clisup.model.verdict import Terminal
+
+__all__ = ["EVENTS", "OpencodeDecoder"]
+
+EVENTS = (
+    "message", "message_start", "message_stop", "permission_denied", "session_init", "status", "tool_result", "tool_use",
+    "unparsed",
+)  # fmt: skip
+_GOES_ON = frozenset({"content-filter", "tool-calls", "unknown"})  # an `error` frame follows the first
+_REJECTED = "The user rejected permission"  # nobody can be asked, so opencode ends the turn
+_FORBIDDEN = "The user has specified a rule which prevents"  # the model is told, and goes on
+_OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
+
+
+class OpencodeDecoder(FrameDecoder):
+    """Decoder of one opencode process's stdout, from the first line of a turn on.
+
+    opencode ends a turn on signals alone, asks for no approvals in this mode, and reports no background tasks.
+    """
+
+    def __init__(self) -> None:
+        self._session: str | None = None
+        self._message: str | None = None  # the open step
+        self._texts: list[str] = []  # of the open step
+        self._usage = Usage()  # since the last terminal frame, as the three below
+        self._cost = 0.0
+        self._denied: dict[str, None] = {}
+        self._rejected = False
+
+    @staticmethod
+    def passes_on(frame: Frame, path: Path) -> bool:
+        """Tell for the output of a tool, and for opencode's copy of it. Errors are searched, and texts remembered."""
+        return path in _OUTPUT
+
+    def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
+        """Decode a frame. `step_finish` and `error` may end the turn."""
+        kind, session = get_str(frame, "type"), get_str(frame, "sessionID")
+        if kind is None:
+            raise MalformedError("a frame without a type")
+        decoded = self._decode(kind, frame)
+        if decoded is None or session is None or self._session is not None:
+            return decoded
+        self._session = session
+        return Decoded((SessionInit(native_session_id=session), *decoded.events), decoded.terminal)
+
+    def _decode(self, kind: str, frame: Frame) -> Decoded | None:
+        part = get_dict(frame, "part")
+        match kind:
+            case "step_start":
+                return Decoded(self._start(part))
+            case "text":
+                return Decoded(self._text(part))
+            case "reasoning":
+                return Decoded(self._block(part, "thinking"))
+            case "tool_use":
+                return Decoded(self._tool(part))
+            case "step_finish":
+                return self._finish(part)
+            case "error":
+                return self._error(get_dict(frame, "error"))
+        return None
+
+    def _start(self, part: Frame) -> Sequence[EventBase]:
+        """Open the message of a step. After a broken stream opencode begins the same step again."""
+        message = get_str(part, "messageID")
+        if message is None:
+            raise MalformedError("a part without its message")
+        if message == self._message:
+            return ()
+        stopped, self._message = self._stop(), message
+        self._texts.clear()
+        return (*stopped, MessageStart(message_id=message))
+
+    def _stop(self) -> Sequence[EventBase]:
+        message, self._message = self._message, None
+        return () if message is None else (MessageStop(message_id=message),)
+
+    def _text(self, part: Frame) -> Sequence[EventBase]:
+        if part.get("synthetic") is True:  # opencode's own prompt after it has compacted the context
+            return (status("continued", get_str(part, "text")),)
+        events = self._block(part, "text")
+        self._texts.append(get_str(part, "text") or "")
+        return events
+
+    def _block(self, part: Frame, kind: str) -> Sequence[EventBase]:
+        text = get_str(part, "text")
+        if text is None:
+            raise MalformedError("a text without its words")
+        started = self._start(part)
+        block = Block(kind="text" if kind == "text" else "thinking", text=text)
+        return (*started, AssistantMessage(message_id=self._message, blocks=(block,))) if text else started
+
+    def _tool(self, part: Frame) -> Sequence[EventBase]:
+        call, name, state = get_str(part, "callID"), get_str(part, "tool"), get_dict(part, "state")
+        if call is None or name is None:
+            raise MalformedError("a tool call without its id or name")
+        started, given = self._start(part), get_dict(state, "input")
+        failed = get_str(state, "status") == "error" or name == "invalid"
+        if name == "invalid":  # opencode's own tool, which tells the model that its call was wrong
+            name = get_str(given, "tool") or name
+        error = get_str(state, "error")
+        content = (error if error is not None else get_str(state, "output")) or ""
+        failed = failed or bool(get_int(get_dict(state, "metadata"), "exit"))
+        return (
+            *started,
+            ToolUse(tool_use_id=call, name=name, input=given),
+            *self._denial(call, name, error or ""),
+            ToolResult(tool_use_id=call, content=content, is_error=failed),
+        )
+
+    def _denial(self, call: str, name: str, error: str) -> Sequence[EventBase]:
+        self._rejected = self._rejected or error.startswith(_REJECTED)
+        if not error.startswith((_REJECTED, _FORBIDDEN)):
+            return ()
+        self._denied[name] = None
+        return (PermissionDenied(tool_use_id=call, name=name, reason=error),)
+
+    def _finish(self, part: Frame) -> Decoded:
+        reason = get_str(part, "reason")
+        self._usage += _usage(get_dict(part, "tokens"))
+        self._cost += get_number(part, "cost") or 0.0
+        text = "".join(self._texts)
+        stopped = self._stop()
+        if self._rejected:
+            tools = ", ".join(self._denied)
+            error = TurnError(
+                kind="permission", message=f"opencode ended the turn, because nobody could allow: {tools}"
+            )
+            return Decoded(stopped, self._terminal("", error, None))
+        if reason in _GOES_ON:
+            return Decoded(stopped)
+        return Decoded(stopped, self._terminal(text, None, reason))
+
+    def _error(self, error: Frame) -> Decoded:
+        """End the turn, unless opencode can go on, or hides the words: the log on stderr then has them."""
+        found, stopped = error_of(error), self._stop()
+        if found.kind == "context_overflow" or "ref" in get_dict(error, "data"):
+            return Decoded((*stopped, status("error", found.message)))
+        return Decoded(stopped, self._terminal("", found, None))
+
+    def _terminal(self, text: str, error: TurnError | None, reason: str | None) -> Terminal:
+        usage, cost, denied = self._usage, self._cost, tuple(self._denied)
+        self._usage, self._cost, self._rejected = Usage(), 0.0, False
+        self._denied.clear()
+        return Terminal(
+            is_error=error is not None,
+            text=text,
+            stop_reason=reason,
+            usage=usage,
+            cost_usd=cost or None,  # 0 for a model whose prices opencode does not know
+            estimated=bool(cost),
+            error=error,
+            denied=denied,
+        )
+
+
+def _usage(tokens: Frame) -> Usage:
+    """Return the tokens of a step. `input` excludes cached tokens, `output` excludes the reasoning."""
+    cache = get_dict(tokens, "cache")
+    given, output, reasoning = (get_int(tokens, name) for name in ("input", "output", "reasoning"))
+    if not given and not output:
+        return Usage()
+    return Usage(
+        input_tokens=given,
+        output_tokens=(output or 0) + (reasoning or 0),
+        cache_creation_input_tokens=get_int(cache, "write"),
+        cache_read_input_tokens=get_int(cache, "read"),
+        reasoning_tokens=reasoning,
+        source="reported",
+    )

@@ -1,0 +1,1 @@
+"""The real opencode against a loopback fake of an OpenAI-compatible API."""
