@@ -203,6 +203,9 @@ def test_what_cannot_be_forked_is_refused_by_its_kind(lab: Lab) -> None:
 @MODES
 def test_the_api_gets_exactly_these_messages_and_the_new_prompt(lab: Lab, mode: str) -> None:
     here = lab(Scenario("text", say("Well.")))
+    here.turn(
+        "Of another session."
+    )  # only the first codex of a CODEX_HOME looks for files, and gives them its provider
     session = here.open(history=HISTORY, mode=mode, system_prompt="BEWARE OF DOGS")
     assert here.turn("What now?", session=session)["outcome"] == "completed"
     prompted = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What now?"}]}
@@ -243,7 +246,7 @@ def test_an_id_that_codex_has_a_thread_of_takes_no_history(lab: Lab) -> None:
         client.call("session/close", session_id=session)
         with pytest.raises(ClisupError) as refused:
             client.call("session/new", backend="codex", cwd=str(here.cwd), session_id=taken, history=HISTORY)
-    assert refused.value.kind == "session_busy"
+    assert refused.value.kind == "session_exists"
 
 
 # Another codex on the thread
