@@ -64,8 +64,8 @@ class Seed(NamedTuple):
 class SeedRules(Protocol):
     """Rules to write a history. The daemon writes the file, whole or not at all."""
 
-    def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """Return the path of the file. Its name is the id with `.jsonl`.
+    def path(self, seed: Seed, env: Mapping[str, str]) -> str | None:
+        """Return the path of the file. Its name ends with the id and `.jsonl`.
 
         Return None if the environment does not tell the CLI's directory.
         """

@@ -21,7 +21,10 @@ class PresenceRules(Protocol):
     """Rules to find the open native session of each process of a CLI."""
 
     def directory(self, env: Mapping[str, str]) -> str | None:
-        """Return the directory with a file for each process, or None for an unknown directory."""
+        """Return the directory with a file for each process or session, or None for an unknown directory."""
+
+    def lock(self, directory: str, native_session_id: str) -> str | None:
+        """Return the file that a process with this native session holds locked, or None for a CLI without locks."""
 
     def read(self, name: str, data: bytes) -> Presence | None:
         """Return the content of such a file, or None for any other file. Never raises."""

@@ -129,9 +129,9 @@ def write_new(lines: Iterable[bytes], path: str) -> None:
 
 
 def write_session(
-    directory: SessionDir, folder: str, lines: Iterable[bytes], record: Callable[[], None]
+    directory: SessionDir, target: str, lines: Iterable[bytes], record: Callable[[], None]
 ) -> CopyInProgress:
-    """Write a transcript in `folder`, then the record of the session in `directory`.
+    """Write the transcript `target`, then the record of the session in `directory`.
 
     Without the record no session exists.
 
@@ -141,7 +141,7 @@ def write_session(
     """
     copy = CopyInProgress(directory)
     try:
-        write_new(lines, copy.begin(folder))
+        write_new(lines, copy.begin(target))
         copy.publish()
         record()
         failpoint("fork.created")
@@ -149,7 +149,7 @@ def write_session(
         copy.undo()
         directory.remove()
         if isinstance(error, OSError):
-            raise storage_error("write a transcript in", folder, error) from None
+            raise storage_error("write", target, error) from None
         raise
     return copy
 
@@ -162,13 +162,13 @@ class CopyInProgress:
         self._note = os.path.join(directory.path, "fork.json")
         self._name = f"{directory.id}.jsonl"
 
-    def begin(self, folder: str) -> str:
+    def begin(self, target: str) -> str:
         """Record the planned transcript and return the path to write. Raises `WorldError(storage_failed)`.
 
-        A missing folder is created.
+        The name of the transcript ends with the id of the session and `.jsonl`. A missing folder is created.
         """
         make_private_dir(self._dir)
-        target = os.path.join(folder, self._name)
+        folder = os.path.dirname(target)
         write_json(self._note, {"transcript": target, "made_folder": not os.path.isdir(folder)})
         make_private_dir(folder)
         failpoint("fork.begun")
@@ -221,7 +221,7 @@ class CopyInProgress:
         """
         with suppress(WorldError):
             target = (read_json(self._note) or {}).get("transcript")
-            if isinstance(target, str) and os.path.basename(target) == self._name:
+            if isinstance(target, str) and os.path.basename(target).endswith(self._name):
                 return target
         return None
 

@@ -96,10 +96,10 @@ def test_the_folder_is_named_as_the_cli_names_it(cwd: str, folder: str) -> None:
 def test_its_place_is_where_the_adapter_looks_for_transcripts() -> None:
     env = {"HOME": "/home/me"}
     for adapter, home in ((ClaudeAdapter(), "/home/me/.claude"), (DemoAdapter(), "/home/me/.local/state/clisup-demo")):
-        assert adapter.seed.path(SESSION, "/work", env) == f"{home}/projects/-work/{SESSION}.jsonl"
+        assert adapter.seed.path(Seed([], SESSION, "/work", None, ""), env) == f"{home}/projects/-work/{SESSION}.jsonl"
         assert adapter.transcript_pattern(SESSION, env) == f"{home}/projects/*/{SESSION}.jsonl"
     assert config_directory({**env, "CLAUDE_CONFIG_DIR": "/else/"}) == "/else"
-    assert ClaudeSeed().path(SESSION, "/work", {}) is None
+    assert ClaudeSeed().path(Seed([], SESSION, "/work", None, ""), {}) is None
 
 
 def test_the_rules_of_a_fork_read_it_whole() -> None:

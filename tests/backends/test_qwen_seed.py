@@ -70,6 +70,9 @@ def test_lines_are_compact_utf8_and_the_same_each_time() -> None:
 def test_its_place_is_where_the_adapter_looks_for_transcripts() -> None:
     adapter = QwenAdapter()
     for env, base in (({"HOME": "/home/me"}, "/home/me/.qwen"), ({"HOME": "/h", "QWEN_HOME": "/else/"}, "/else")):
-        assert adapter.seed.path(SESSION, "/w \U0001f600", env) == f"{base}/projects/-w---/chats/{SESSION}.jsonl"
+        assert (
+            adapter.seed.path(Seed([], SESSION, "/w \U0001f600", None, ""), env)
+            == f"{base}/projects/-w---/chats/{SESSION}.jsonl"
+        )
         assert adapter.transcript_pattern(SESSION, env) == f"{base}/projects/*/chats/{SESSION}.jsonl"
-    assert adapter.seed.path(SESSION, "/w", {"QWEN_HOME": "no/absolute"}) is None
+    assert adapter.seed.path(Seed([], SESSION, "/w", None, ""), {"QWEN_HOME": "no/absolute"}) is None

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from clisup.backends.claude.transcript import ClaudePresence
+from clisup.backends.codex.native_sessions import CodexPresence
 from clisup.host.process.cli_processes import FILE_BYTES, OwnProcesses, Question, find_writers, remove_stale_locks
 from clisup.policy.cli_files import StaleLock
 
@@ -70,6 +71,21 @@ def say(directory: Path, pid: int, /, **changes: Any) -> Path:
 
 def writer(directory: Path, own: OwnProcesses = OWN, launched: frozenset[int] = frozenset()) -> int | None:
     return find_writers([Question(RULES, str(directory), NATIVE, own)], launched)[0]
+
+
+_LOCKS = "import fcntl, sys, time\nfile = open(sys.argv[1], 'a')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint(flush=True)\ntime.sleep(600)"
+
+
+def test_the_holder_of_a_lock_has_the_session_open_until_its_end(tmp_path: Path) -> None:
+    lock = tmp_path / f"{NATIVE}.lock"
+    with open(lock, "a"), subprocess.Popen([sys.executable, "-c", _LOCKS, lock], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        others = [Question(CodexPresence(), str(tmp_path), name, OWN) for name in (NATIVE, NATIVE[::-1], "../x")]
+        assert find_writers(others) == [holder.pid, None, None]
+        ours = OwnProcesses(OWN.session_id, os.getpid())
+        assert find_writers([Question(CodexPresence(), str(tmp_path), NATIVE, ours)]) == [None]
+        holder.kill()
+    assert find_writers(others) == [None] * 3 and lock.exists()
 
 
 def _named(words: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress, parts_of, read_lines, write_new, write_session
 
 ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
+NAME = f"{ID}.jsonl"
 
 
 @pytest.fixture
@@ -38,22 +39,22 @@ def test_lines_are_read_as_they_stand_up_to_a_size(source: Path) -> None:
 
 def test_a_copy_holds_the_parts_in_order_for_its_owner_alone(tmp_path: Path, source: Path) -> None:
     before = source.stat()
-    copy, target = begun(tmp_path), source.parent / f"{ID}.jsonl"
-    scratch = copy.begin(str(source.parent))
+    copy, target = begun(tmp_path), source.parent / NAME
+    scratch = copy.begin(str(source.parent / NAME))
     write_new(parts_of(str(source), [(0, 4), (8, 14)], lambda line: line.replace(b"e", b"E")), scratch)
     assert not target.exists()
     copy.publish()
     copy.settle()
     assert target.read_bytes() == b"onE\nthrEE\n"
     assert target.stat().st_mode & 0o777 == 0o600 and target.stat().st_nlink == 1
-    assert sorted(os.listdir(source.parent)) == [f"{ID}.jsonl", "source.jsonl"]
+    assert sorted(os.listdir(source.parent)) == [NAME, "source.jsonl"]
     assert (source.stat().st_mtime_ns, source.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
 @pytest.mark.parametrize("published", [False, True])
 def test_what_another_daemon_left_half_done_is_undone(tmp_path: Path, source: Path, published: bool) -> None:
     copy = begun(tmp_path)
-    write_new(parts_of(str(source), [(0, 4)], bytes), copy.begin(str(source.parent)))
+    write_new(parts_of(str(source), [(0, 4)], bytes), copy.begin(str(source.parent / NAME)))
     if published:
         copy.publish()
     begun(tmp_path).undo()
@@ -62,9 +63,9 @@ def test_what_another_daemon_left_half_done_is_undone(tmp_path: Path, source: Pa
 
 
 def test_a_file_of_the_same_name_is_neither_replaced_nor_removed(tmp_path: Path, source: Path) -> None:
-    target = source.parent / f"{ID}.jsonl"
+    target = source.parent / NAME
     copy = begun(tmp_path)
-    write_new(parts_of(str(source), [(0, 4)], bytes), copy.begin(str(source.parent)))
+    write_new(parts_of(str(source), [(0, 4)], bytes), copy.begin(str(source.parent / NAME)))
     target.write_text("somebody's own")
     with pytest.raises(UsageError) as caught:
         copy.publish()
@@ -77,7 +78,7 @@ def test_a_file_of_the_same_name_is_neither_replaced_nor_removed(tmp_path: Path,
 def test_a_link_in_the_place_of_the_scratch_file_is_not_followed(tmp_path: Path, source: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    scratch = begun(tmp_path).begin(str(source.parent))
+    scratch = begun(tmp_path).begin(str(source.parent / NAME))
     os.symlink(precious, scratch)
     with pytest.raises(WorldError):
         write_new([b"one\n"], scratch)
@@ -86,7 +87,7 @@ def test_a_link_in_the_place_of_the_scratch_file_is_not_followed(tmp_path: Path,
 
 def test_a_note_that_names_another_file_removes_nothing(tmp_path: Path, source: Path) -> None:
     copy = begun(tmp_path)
-    copy.begin(str(source.parent))
+    copy.begin(str(source.parent / NAME))
     note = tmp_path / "state" / "sessions" / ID / "fork.json"
     note.write_text(json.dumps({"transcript": str(source)}))
     copy.undo()
@@ -96,10 +97,10 @@ def test_a_note_that_names_another_file_removes_nothing(tmp_path: Path, source: 
 def test_a_folder_that_was_not_there_goes_with_what_was_to_be_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "projects" / "-srv-app"
     copy = begun(tmp_path)
-    write_new([b"one\n"], copy.begin(str(folder)))
+    write_new([b"one\n"], copy.begin(str(folder / NAME)))
     begun(tmp_path).undo()
     assert not folder.exists()
-    write_new([b"one\n"], copy.begin(str(folder)))
+    write_new([b"one\n"], copy.begin(str(folder / NAME)))
     (folder / "another").touch()
     copy.undo()
     assert os.listdir(folder) == ["another"]
@@ -111,7 +112,7 @@ def test_a_record_that_cannot_be_written_leaves_no_transcript(tmp_path: Path, so
 
     directory = SessionDir(str(tmp_path / "state"), ID)
     with pytest.raises(WorldError) as caught:
-        write_session(directory, str(source.parent), [b"one\n"], refuse)
+        write_session(directory, str(source.parent / NAME), [b"one\n"], refuse)
     assert caught.value.kind == "storage_failed"
     assert os.listdir(source.parent) == ["source.jsonl"]
     assert not os.path.exists(directory.path)
@@ -121,7 +122,7 @@ def test_a_source_that_cannot_be_read_is_told_as_such_and_leaves_nothing(tmp_pat
     gone = source.with_name("gone.jsonl")
     directory = SessionDir(str(tmp_path / "state"), ID)
     with pytest.raises(WorldError, match=f"^cannot read {gone}, because of: No such file") as caught:
-        write_session(directory, str(source.parent), parts_of(str(gone), [(0, 4)], bytes), lambda: None)
+        write_session(directory, str(source.parent / NAME), parts_of(str(gone), [(0, 4)], bytes), lambda: None)
     assert caught.value.kind == "storage_failed"
     assert os.listdir(source.parent) == ["source.jsonl"]
     assert not os.path.exists(directory.path)

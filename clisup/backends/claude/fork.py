@@ -13,14 +13,21 @@ the copy.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from clisup.backends.base import ForkPlan
+from clisup.backends.exchanges import (
+    LINES_LIMIT,
+    Exchange,
+    has_end_of,
+    last_exchange,
+    own_by_prompt,
+    parse_entry,
+    prompt_mark,
+)
 from clisup.backends.frames import Frame, get_str
 from clisup.backends.transcripts import texts_of
 from clisup.errors import UsageError
@@ -28,15 +35,10 @@ from clisup.model.sessions.turn_trace import TurnTrace
 
 __all__ = ["ClaudeFork"]
 
-LINES_LIMIT = 2_000_000
 _DROPPED = ("api-request", "cost-state", "queue-operation")
 _INTERRUPTED = "[Request interrupted by user"
 _LOCAL = ("<local-command-", "<command-name>", "<command-message>")  # notes of the CLI about its own commands
 _NO_ANSWER = "No response requested."
-_COMPACT = "/compact"
-_SPACES_CUT = 64  # whitespace at a prompt's ends, which the CLI may remove
-_COMPARED = 100
-_LOOKS = 1000  # exchanges to search for a turn without a message id
 
 
 class _ForkNode(Struct):
@@ -60,29 +62,6 @@ class _ForkNode(Struct):
     leaf: str | None = None
 
 
-class _Exchange(Struct):
-    """Part of the chain from `begin` to `end`: a prompt, a compaction or work of the CLI itself, with all that follows.
-
-    `owner` is the index of its turn, or None without a turn of clisup.
-    """
-
-    begin: int
-    end: int
-    owner: int | None = None
-
-
-def _parse_entry(line: bytes) -> Frame | None:
-    """Return the JSON object of a line, or None. A line with half a surrogate pair counts."""
-    try:
-        entry = msgspec.json.decode(line)
-    except (ValueError, RecursionError):
-        try:
-            entry = json.loads(line.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            return None
-    return entry if isinstance(entry, dict) else None
-
-
 def _nodes_of(lines: Iterable[bytes]) -> list[_ForkNode]:
     """Return the lines that are whole JSON objects. A last line without a newline is incomplete. claude skips unreadable lines.
 
@@ -93,7 +72,7 @@ def _nodes_of(lines: Iterable[bytes]) -> list[_ForkNode]:
     at, before = 0, None
     for line in lines:
         start, at = at, at + len(line)
-        if not line.endswith(b"\n") or (entry := _parse_entry(line)) is None:
+        if not line.endswith(b"\n") or (entry := parse_entry(line)) is None:
             continue
         if len(nodes) >= LINES_LIMIT:
             raise UsageError(
@@ -131,7 +110,7 @@ def _prompt(entry: Frame, words: str) -> tuple[str, int] | None:
     own_word = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
     if own_word or words.startswith((_INTERRUPTED, *_LOCAL)):
         return None
-    return words[:_COMPARED].strip(), len(words.encode("utf-8", "replace"))
+    return prompt_mark(words)
 
 
 def _only_results(content: Any) -> bool:
@@ -157,64 +136,21 @@ def _chain_of(nodes: Sequence[_ForkNode]) -> list[int]:
     return chain[::-1]
 
 
-def _exchanges_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[_Exchange]:
-    """Return the parts of the conversation in order, each with its turn if there is one.
-
-    Message ids decide. Without one, the prompt identifies the turn, among the lines of its run and between the exchanges of the
-    neighbouring turns.
-    """
+def _exchanges_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[TurnTrace]) -> list[Exchange]:
+    """Return the parts of the conversation in order, each with its turn if there is one."""
     told = {message: at for at, turn in enumerate(turns) for message in turn.message_ids}
-    parts: list[_Exchange] = []
+    parts: list[Exchange] = []
     for at, i in enumerate(chain):
-        owner = told.get(nodes[i].message_id or "")
-        begins = nodes[i].prompt is not None or nodes[i].compaction
+        node = nodes[i]
+        owner = told.get(node.message_id or "")
+        begins = node.prompt is not None or node.compaction
         if begins or (parts and None not in (owner, parts[-1].owner) and owner != parts[-1].owner):
-            parts.append(_Exchange(at, at))
+            parts.append(Exchange(at, at, place=node.start, prompt=None if node.compaction else node.prompt))
         if parts:
             parts[-1].end = at + 1
             parts[-1].owner = parts[-1].owner if owner is None else owner
-    _own_by_prompt(nodes, chain, parts, turns)
+    own_by_prompt(parts, turns)
     return parts
-
-
-def _own_by_prompt(
-    nodes: Sequence[_ForkNode], chain: Sequence[int], parts: Sequence[_Exchange], turns: Sequence[TurnTrace]
-) -> None:
-    free = [at for at, part in enumerate(parts) if part.owner is None]
-    last_of = {part.owner: at for at, part in enumerate(parts) if part.owner is not None}
-    roofs = _roofs(parts, len(turns))
-    floor = -1
-    for place, turn in enumerate(turns):
-        if place not in last_of:
-            looked = free[bisect_right(free, floor) :][:_LOOKS]
-            fitting = (at for at in looked if at < roofs[place] and _asks(nodes[chain[parts[at].begin]], turn))
-            if (found := next(fitting, None)) is not None:
-                parts[found].owner, last_of[place] = place, found
-        floor = max(floor, last_of.get(place, -1))
-
-
-def _roofs(parts: Sequence[_Exchange], turns: int) -> list[int]:
-    """Return for each turn the first exchange of a later turn."""
-    first = [len(parts)] * (turns + 1)
-    for at, part in reversed(list(enumerate(parts))):
-        if part.owner is not None:
-            first[part.owner] = at
-    for place in reversed(range(turns)):
-        first[place] = min(first[place], first[place + 1])
-    return first[1:]
-
-
-def _asks(node: _ForkNode, turn: TurnTrace) -> bool:
-    """Tell whether this is the beginning of the turn's prompt."""
-    if (turn.at is not None and node.start < turn.at) or (turn.until is not None and node.start >= turn.until):
-        return False
-    preview = (turn.prompt_preview or "").strip()
-    if node.compaction or node.prompt is None:
-        return preview.startswith(_COMPACT)
-    head, size = node.prompt
-    if head and head == preview[:_COMPARED].strip():
-        return True
-    return turn.at is not None and turn.prompt_bytes is not None and 0 <= turn.prompt_bytes - size <= _SPACES_CUT
 
 
 class ClaudeFork:
@@ -229,7 +165,7 @@ class ClaudeFork:
         nodes = _nodes_of(lines)
         chain = _chain_of(nodes)
         place = next((at for at, turn in enumerate(turns) if turn.turn_id == upto), None)
-        complete = place is None or _has_end_of(turns[place], [nodes[i].message_id for i in chain])
+        complete = place is None or has_end_of(turns[place], [nodes[i].message_id for i in chain])
         if whole and chain:
             return ForkPlan(_spans(node for node in nodes if not node.kind.startswith(_DROPPED)), complete)
         end = 0 if place is None else _end_of(nodes, chain, turns, place)
@@ -243,7 +179,7 @@ class ClaudeFork:
 
     def copy(self, line: bytes, native_session_id: str) -> bytes:
         """Return a line of the plan as it stands in the copy. Only the session id changes."""
-        entry = _parse_entry(line) or {}
+        entry = parse_entry(line) or {}
         if not isinstance(old := entry.get("sessionId"), str):
             return line
         before, after = (f'"sessionId":{json.dumps(id_)}'.encode() for id_ in (old, native_session_id))
@@ -251,12 +187,6 @@ class ClaudeFork:
             return line.replace(before, after)
         # A person wrote this line, with spaces: claude does not find lines with spaces from another directory.
         return json.dumps({**entry, "sessionId": native_session_id}, separators=(",", ":")).encode() + b"\n"
-
-
-def _has_end_of(turn: TurnTrace, written: Sequence[str | None]) -> bool:
-    """Tell whether the transcript has the last part of the turn. The CLI writes up to 100 ms after its output."""
-    ids = set(written) - {None}
-    return not turn.message_ids or not ids or turn.message_ids[-1] in ids
 
 
 def _end_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[TurnTrace], place: int) -> int:
@@ -269,12 +199,10 @@ def _end_of(nodes: Sequence[_ForkNode], chain: Sequence[int], turns: Sequence[Tu
             kind="turn_not_found",
             hint="the session was rewound or cleared there, or the CLI was killed before it wrote; fork at another turn",
         )
-    later = next((at for at, part in enumerate(parts) if part.owner is not None and part.owner > place), len(parts))
-    ours = [part for part in parts[:later] if part.owner is not None]
-    if not ours:
+    if (last := last_exchange(parts, place)) is None:
         return 0
-    end = ours[-1].end
-    while end > ours[-1].begin + 1 and _is_after(nodes[chain[end - 1]], turn):
+    end = last.end
+    while end > last.begin + 1 and _is_after(nodes[chain[end - 1]], turn):
         end -= 1
     return end
 

@@ -58,10 +58,11 @@ class ClaudeSeed:
         self.home = home
         self._marks_caches = marks_caches
 
-    def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """Return the CLI's own path for a session of this id that begins in `cwd`, a real path."""
+    def path(self, seed: Seed, env: Mapping[str, str]) -> str | None:
+        """Return the CLI's own path for a session of this id that begins in `cwd`."""
         home = self.home(env)
-        return f"{home}/projects/{project_folder(cwd)}/{native_session_id}.jsonl" if home is not None else None
+        name = f"{project_folder(seed.cwd)}/{seed.native_session_id}.jsonl"
+        return f"{home}/projects/{name}" if home is not None else None
 
     def lines(self, seed: Seed) -> Iterator[bytes]:
         """Yield the lines of the file, each with its newline. The same seed gives the same bytes."""
@@ -162,6 +163,9 @@ class ClaudePresence:
     def directory(self, env: Mapping[str, str]) -> str | None:
         home = self._home(env)
         return f"{home}/sessions" if home else None
+
+    def lock(self, directory: str, native_session_id: str) -> str | None:
+        return None
 
     def read(self, name: str, data: bytes) -> Presence | None:
         """Return the pattern `<pid>.json`. The `.key` beside it holds a secret and is never read."""

@@ -14,13 +14,16 @@ from typing import ClassVar
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, TranscriptWord
 from clisup.backends.codex.decoder import CodexDecoder
 from clisup.backends.codex.errors import ERRORS
-from clisup.backends.codex.native_sessions import CodexNativeSessions
+from clisup.backends.codex.fork import CodexFork
+from clisup.backends.codex.history import CodexSeed
+from clisup.backends.codex.native_sessions import CodexNativeSessions, CodexPresence, codex_home
 from clisup.backends.codex.protocol import GREETING, config_of, said, start_turn
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_text, check_mode, check_prompt, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
-from clisup.backends.transcripts import find_prompt, own_directory, texts_of
+from clisup.backends.transcripts import ForkRules, SeedRules, find_prompt, texts_of
 from clisup.errors import UsageError
+from clisup.policy.cli_files import PresenceRules
 
 __all__ = ["OWN_ENVIRONMENT", "PERMISSION_MODES", "QUIET", "CodexAdapter", "CodexBase", "check"]
 
@@ -64,6 +67,7 @@ class CodexBase(Adapter):
     errors = ERRORS
     program = "codex"
     native_sessions: ClassVar[NativeSessionRules | None] = CodexNativeSessions()
+    presence: ClassVar[PresenceRules | None] = CodexPresence()
     recoveries = (("no rollout found", "fresh"),)  # codex chooses the ids, so an id is never in use
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
@@ -94,10 +98,10 @@ class CodexBase(Adapter):
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's rollout file. Its folder is the day of its first turn."""
-        codex_home = own_directory(env, ".codex", "CODEX_HOME")
-        if codex_home is None or not UUID.fullmatch(native_session_id):
+        home = codex_home(env)
+        if home is None or not UUID.fullmatch(native_session_id):
             return None
-        return f"{glob.escape(codex_home)}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
+        return f"{glob.escape(home)}/sessions/*/*/*/rollout-*-{native_session_id}.jsonl"
 
 
 class CodexAdapter(CodexBase):
@@ -105,11 +109,15 @@ class CodexAdapter(CodexBase):
 
     kind = "codex"
     begins_late_prompts = False
+    fork: ClassVar[ForkRules | None] = CodexFork()
+    seed: ClassVar[SeedRules | None] = CodexSeed()
     capabilities = Capabilities(
         live=True,
         steer=True,
         controls=("model", "compact"),
         by_prompt=("output_schema", "model"),
+        fork=True,
+        history=True,
         images=True,
         tools=True,
         permission_modes=PERMISSION_MODES,

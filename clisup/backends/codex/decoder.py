@@ -11,6 +11,7 @@ its sandbox has no item: only the raw call and its raw output show the call.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,7 +24,10 @@ from clisup.backends.codex.errors import CodexFailure, explain_refusal, explain_
 from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import (
+    ASK_PROVIDERS,
+    DEFAULT_PROVIDER,
     INTERRUPT,
+    PROVIDERS,
     THREAD,
     answer_to,
     interrupt,
@@ -100,6 +104,7 @@ class CodexDecoder(CodexTurn):
         super().__init__(request)
         self._thread = request.native_session_id if request.later else None
         self._turn: str | None = None
+        self._provider_asked = False
         self._limits = RateLimits()
         self._tokens = Tokens(carried, resumed=request.resume)
         self._usage = Usage()
@@ -135,15 +140,23 @@ class CodexDecoder(CodexTurn):
         if steers(asked):
             return NOTHING  # the item of the prompt shows that the turn has taken it
         if "error" in frame:
-            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"))
+            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"), asked)
         result = get_dict(frame, "result")
+        if asked == PROVIDERS:
+            provider = get_str(result, "defaultProviderId") or DEFAULT_PROVIDER
+            return Decoded((), replies=(open_thread(self._request, provider),))
         if asked == THREAD:
             return self._opened(result)
         if asked == turn_request(self._request):
             return self._began(result)
         return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
 
-    def _refused(self, error: Frame) -> Decoded:
+    def _refused(self, error: Frame, asked: Any) -> Decoded:
+        told = get_dict(error, "data")
+        nameless = told.get("type") == "modelProviderNotConfigured" and told.get("modelProvider") == ""
+        if asked == THREAD and nameless and not self._provider_asked:
+            self._provider_asked = True
+            return Decoded((), replies=(ASK_PROVIDERS,))  # a thread with a written history
         message = get_str(error, "message") or "codex refused without a message"
         return self._end(explain_refusal(message))
 

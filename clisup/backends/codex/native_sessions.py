@@ -6,24 +6,30 @@ an `item_completed` with a `UserMessage`. A sub-agent's file has another `thread
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from glob import escape
 
 from clisup.backends.frames import Frame, get_dict, get_str
 from clisup.backends.launch import UUID
 from clisup.backends.native_sessions import NativeSession, entries_of
 from clisup.backends.transcripts import own_directory, texts_of
+from clisup.policy.cli_files import Presence
 
-__all__ = ["CodexNativeSessions"]
+__all__ = ["CodexNativeSessions", "CodexPresence", "codex_home", "prompt_of"]
 
 _ID_LENGTH = 36
+
+
+def codex_home(env: Mapping[str, str]) -> str | None:
+    """Return codex's own directory: `CODEX_HOME`, else `.codex` in HOME."""
+    return own_directory(env, ".codex", "CODEX_HOME")
 
 
 class CodexNativeSessions:
     """Rules for both ways to run codex."""
 
     def pattern(self, cwd: str, env: Mapping[str, str]) -> str | None:
-        home = own_directory(env, ".codex", "CODEX_HOME")
+        home = codex_home(env)
         return f"{escape(home)}/sessions/*/*/*/rollout-*.jsonl" if home is not None else None
 
     def read(self, name: str, head: bytes, tail: bytes) -> NativeSession | None:
@@ -33,12 +39,13 @@ class CodexNativeSessions:
             payload = get_dict(entry, "payload") or {}
             if entry.get("type") == "session_meta" and meta is None:
                 meta = payload
-            elif meta is not None and (prompt := _prompt(payload)):
+            elif meta is not None and (prompt := prompt_of(payload)):
                 return _session(native, meta, prompt)
         return _session(native, meta, None) if meta is not None else None
 
 
-def _prompt(payload: Frame) -> str:
+def prompt_of(payload: Frame) -> str:
+    """Return the text of a prompt, or an empty text for a payload of another kind."""
     item = get_dict(payload, "item") or {}
     if payload.get("type") != "item_completed" or item.get("type") != "UserMessage":
         return ""
@@ -50,3 +57,24 @@ def _session(native: str, meta: Frame, prompt: str | None) -> NativeSession | No
         return None
     branch = get_str(get_dict(meta, "git") or {}, "branch")
     return NativeSession(native, get_str(meta, "cwd"), prompt, None, get_str(meta, "timestamp"), branch)
+
+
+class CodexPresence:
+    """Rules to find the codex that has a thread open, by its lock. codex refuses a second writer, but does not tell who is the first.
+
+    `<CODEX_HOME>/thread-writer-locks/<id>.lock` is locked (`flock`) from the thread's start or resume to the end of the process, by
+    a codex in the terminal, `codex exec` and the app-server alike.
+    """
+
+    def directory(self, env: Mapping[str, str]) -> str | None:
+        home = codex_home(env)
+        return f"{home}/thread-writer-locks" if home else None
+
+    def lock(self, directory: str, native_session_id: str) -> str | None:
+        return f"{directory}/{native_session_id}.lock" if UUID.fullmatch(native_session_id) else None
+
+    def read(self, name: str, data: bytes) -> Presence | None:
+        return None
+
+    def opened(self, argv: Sequence[bytes]) -> str | None:
+        return None

@@ -15,12 +15,14 @@ from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = [
-    "GREETING", "INTERRUPT", "THREAD", "Said", "answer_to", "approvals_of", "bridge_launcher",
+    "ASK_PROVIDERS", "DEFAULT_PROVIDER", "GREETING", "INTERRUPT", "PROVIDERS", "THREAD", "Said",
+    "answer_to", "approvals_of", "bridge_launcher",
     "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
     "steer", "steers", "strict_schema", "switched_off", "toml_value", "trust_of", "turn_request",
 ]  # fmt: skip
 
-INITIALIZE, THREAD, START_TURN, INTERRUPT = 1, 2, 3, 4
+INITIALIZE, THREAD, START_TURN, INTERRUPT, PROVIDERS = 1, 2, 3, 4, 5
+DEFAULT_PROVIDER = "openai"
 _STEER = "steer-"
 _NOT_ALLOWED = "nobody is there to allow it"
 _ANSWERS: dict[str, Frame] = {
@@ -46,13 +48,17 @@ GREETING = _line(
     },
 ) + _line(method="initialized")
 
+# The answer names the configured provider, for a thread without one (history.py). config/read would tell keys, too.
+ASK_PROVIDERS = _line(id=PROVIDERS, method="modelProvider/list", params={})
 
-def open_thread(request: LaunchRequest) -> str:
+
+def open_thread(request: LaunchRequest, provider: str | None = None) -> str:
     """Return thread/start for a new session, thread/resume for a session with an id."""
     params: Frame = {
         "cwd": request.cwd,
         "approvalPolicy": approvals_of(request),
         "model": request.model,
+        "modelProvider": provider,
         "sandbox": sandbox_of(request),
         "developerInstructions": request.system_prompt,
         "config": config_of(request) or None,

@@ -29,10 +29,11 @@ _ROLES = {"user": "user", "tool_result": "user", "assistant": "model"}
 class QwenSeed:
     """Rules of a history, without thinking: its signatures belong to another vendor's model."""
 
-    def path(self, native_session_id: str, cwd: str, env: Mapping[str, str]) -> str | None:
-        """Return the CLI's only path for a session of this id that begins in `cwd`, a real path."""
+    def path(self, seed: Seed, env: Mapping[str, str]) -> str | None:
+        """Return the CLI's only path for a session of this id that begins in `cwd`."""
         base = base_directory(env)
-        return f"{base}/projects/{_folder(cwd)}/chats/{native_session_id}.jsonl" if base is not None else None
+        name = f"{_folder(seed.cwd)}/chats/{seed.native_session_id}.jsonl"
+        return f"{base}/projects/{name}" if base is not None else None
 
     def lines(self, seed: Seed) -> Iterator[bytes]:
         """Yield the lines of the file, each with its newline. The same seed gives the same bytes."""

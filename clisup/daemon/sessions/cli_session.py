@@ -59,10 +59,13 @@ class CliSession:
 
     def _is_known(self, native: str) -> bool:
         context, ledger = self._context, self._context.ledger
-        if ledger.native_lost or (native == context.id and not context.backend.adapter.capabilities.chosen_id):
-            return False  # in the second case the CLI has never reported an id
-        known = ledger.completed > 0 or context.spec.resume_native_id == native
-        return known or transcript_exists(self.pattern())
+        if ledger.native_lost:
+            return False
+        if context.spec.resume_native_id == native:  # also the transcript that clisup has written for this session
+            return True
+        if native == context.id and not context.backend.adapter.capabilities.chosen_id:
+            return False  # the CLI has never reported an id
+        return ledger.completed > 0 or transcript_exists(self.pattern())
 
     # -- its transcript ----------------------------------------------------------------------------------------------
 

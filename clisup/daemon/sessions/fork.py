@@ -109,8 +109,15 @@ async def make_fork(
         rewrite = partial(rules.copy, native_session_id=native_id)
         record = partial(directory.create, spec, *private)
         lines = parts_of(point.path, plan.parts, rewrite)
-        copy = await trio.to_thread.run_sync(write_session, directory, os.path.dirname(point.path), lines, record)
+        target = _beside(point.path, source.context.native_id, native_id)
+        copy = await trio.to_thread.run_sync(write_session, directory, target, lines, record)
     return spec, copy
+
+
+def _beside(path: str, native_id: str, other: str) -> str:
+    """Return the path of another native session in the same folder. A transcript's name has the id of its session."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.replace(native_id, other))
 
 
 def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes | None, list[dict[str, Any]] | None]:

@@ -80,21 +80,20 @@ class Seeding:
         behind.
         """
         env = self._backend.own_environment(self._params.env or {})
-        cwd = os.path.realpath(spec.cwd)
-        rules, path = self._place(cwd, env)
+        seed = Seed(self._history, self._native, os.path.realpath(spec.cwd), spec.model, spec.created_at)
+        rules, path = self._place(seed, env)
         if find_transcript(self._backend.adapter.transcript_pattern(self._native, env)) is not None:
             raise UsageError(
                 f"cannot open session {spec.session_id}: the CLI has a transcript of this id",
                 kind="session_exists",
                 hint="choose another id, or continue that transcript: resume_native_id",
             )
-        seed = Seed(self._history, self._native, cwd, spec.model, spec.created_at)
-        return write_session(directory, os.path.dirname(path), rules.lines(seed), record)
+        return write_session(directory, path, rules.lines(seed), record)
 
-    def _place(self, cwd: str, env: Any) -> tuple[SeedRules, str]:
+    def _place(self, seed: Seed, env: Any) -> tuple[SeedRules, str]:
         adapter = self._backend.adapter
         rules = adapter.seed if adapter.capabilities.history else None
-        path = rules.path(self._native, cwd, env) if rules is not None else None
+        path = rules.path(seed, env) if rules is not None else None
         if rules is None or path is None:
             raise WorldError(
                 f"cannot write a history for backend {self._backend.name!r}: the place of its CLI's sessions is unknown",

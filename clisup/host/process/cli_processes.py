@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -21,7 +22,9 @@ FILE_BYTES = 64 * 1024
 CMDLINE_BYTES = 64 * 1024
 ENVIRON_BYTES = 4 * 1024 * 1024
 ANCESTORS_LIMIT = 64
+LOCKS_BYTES = 4 * 1024 * 1024
 _PIECE = 8192
+_LOCK = re.compile(rb"^\d+: FLOCK +ADVISORY +WRITE (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", re.MULTILINE)
 _UIDS = re.compile(rb"^Uid:\t(\d+\t\d+\t\d+)\t", re.MULTILINE)  # real, effective, saved
 _START, _STATE, _PPID = 19, 0, 1  # places in /proc/<pid>/stat after the name
 
@@ -77,7 +80,36 @@ def _seen(
             seen.setdefault(presence.native_session_id, []).append(presence.pid)
     for pid, native in _by_command_line(rules, natives, launched | known):
         seen.setdefault(native, []).append(pid)
+    for native in natives:
+        path = rules.lock(directory, native) if directory is not None else None
+        if path is not None:
+            seen.setdefault(native, []).extend(_lockers(path))
     return seen
+
+
+def _lockers(path: str) -> Iterator[int]:
+    """Yield the live processes that hold a lock on a file.
+
+    The device of a lock in /proc/locks is not always that of `stat` (btrfs), so an open file of the process has to confirm it.
+    """
+    try:
+        file = os.lstat(path)
+        with open("/proc/locks", "rb") as locks:
+            held = locks.read(LOCKS_BYTES)
+    except OSError:
+        return
+    for pid in {int(pid) for pid, inode in _LOCK.findall(held) if int(inode) == file.st_ino}:
+        if _lives(pid) and _has_open(pid, file):
+            yield pid
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd")[:FILES_LIMIT]:
+            with suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), file):
+                    return True
+    return False
 
 
 def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence]:

@@ -40,8 +40,8 @@ class CodexLab(Lab):
         self.api.close()
 
     @contextmanager
-    def foreign(self, thread: str) -> Iterator[None]:
-        """A codex that clisup did not start, with this thread open."""
+    def foreign(self, thread: str) -> Iterator[int]:
+        """A codex that clisup did not start, with this thread open: its pid."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), KEY_NAME: FAKE_KEY}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         argv = [str(codex_binary()), "app-server", *provider(self.api.url)]
@@ -54,7 +54,7 @@ class CodexLab(Lab):
                 frames = (json.loads(line) for line in process.stdout)
                 answer = next(frame for frame in frames if frame.get("id") == 2)
                 assert answer["result"]["thread"]["id"] == thread
-                yield
+                yield process.pid
             finally:
                 process.kill()
 

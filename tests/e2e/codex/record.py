@@ -30,9 +30,12 @@ from typing import IO, Any
 import msgspec
 
 from clisup.backends.base import Adapter, Carried, Decoder, LaunchRequest, LaunchSpec, Reply, Terminal
+from clisup.backends.codex.history import CodexSeed
 from clisup.backends.registry import get_adapter
+from clisup.backends.transcripts import Seed
 from clisup.model.events import ApprovalRequested
 from clisup.model.lines.framing import LineFramer
+from clisup.model.prompts.history import HistoryMessage
 from clisup.model.usage import NO_USAGE, Usage
 from tests.e2e.codex.fake_api import FAKE_KEY, FakeResponsesAPI
 from tests.e2e.codex.provider import KEY_NAME, ROOT, codex_binary, provider
@@ -66,7 +69,9 @@ class Session:
         self.dialogue: Dialogue | None = None
 
     def request(self, run: Run) -> LaunchRequest:
-        known = UNKNOWN_SESSION if run.session == "unknown" else None if run.session == "new" else self.thread
+        known = {"new": None, "unknown": UNKNOWN_SESSION, "written": UNKNOWN_SESSION}.get(run.session, self.thread)
+        if run.session == "written":
+            self._write_history()
         return LaunchRequest(
             command=(str(codex_binary()),),
             prompt=run.prompt,
@@ -79,6 +84,17 @@ class Session:
             later=run.session == "same",
             **{"model": MODEL, **run.request},
         )
+
+    def _write_history(self) -> None:
+        """Write a rollout file as `history` of session/new does."""
+        told = [
+            HistoryMessage(role="user", content="My name is Ada."),
+            HistoryMessage(role="assistant", content="Hello, Ada."),
+        ]
+        seed = Seed(told, UNKNOWN_SESSION, str(self.cwd), MODEL, "2026-01-02T03:04:05.000000Z")
+        path = Path(str(CodexSeed().path(seed, {"HOME": str(self.home)})))
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"".join(CodexSeed().lines(seed)))
 
     def environment(self) -> dict[str, str]:
         own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "LANG": "C.UTF-8"}

@@ -47,7 +47,10 @@ class Act:
 
 @dataclass(frozen=True)
 class Run:
-    """One process of codex. `session`: new, resume (the last new one), unknown, or `same`: another turn of the last process."""
+    """One process of codex.
+
+    `session`: new, resume (the last new one), written (by clisup), unknown, or `same`: another turn of the last process.
+    """
 
     suffix: str = ""
     prompt: str = "Say hello."
@@ -351,6 +354,8 @@ _SCENARIOS = (
         SERVER,
     ),
     Scenario("resume", remember, (Run(prompt="My name is Ada."), Run("_again", "What did I say?", "resume")), ("codex-exec",)),
+    # a codex that has run before: the first one of a CODEX_HOME gives each file that it finds the configured provider
+    Scenario("history", remember, (Run(), Run("_again", "What did I say?", "written")), SERVER),
     Scenario("unknown_session", say("never"), (Run(session="unknown"),)),
     Scenario("http_400", fail(400, "bad thing", code="invalid_value")),
     Scenario("http_400_prompt", fail(400, "Invalid prompt: it was flagged.", code="invalid_prompt")),

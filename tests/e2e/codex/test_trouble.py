@@ -97,11 +97,9 @@ def test_an_unknown_session_is_told_and_the_session_can_start_anew(lab: Callable
 def test_a_turn_is_refused_while_another_codex_has_the_thread_open(lab: Callable[..., CodexLab], kind: str) -> None:
     here = lab("text", kind=kind)
     session = here.turn()["session_id"]
-    with here.foreign(str(here.events(session, "session_init")[0]["native_session_id"])):
+    with here.foreign(str(here.events(session, "session_init")[0]["native_session_id"])) as pid:
         error = here.turn("Second prompt.", session=session)["error"]
-    assert (error["kind"], error["retryable"]) == ("session_busy", True) and "already has an active writer" in error[
-        "message"
-    ]
+    assert (error["kind"], error["retryable"]) == ("session_busy", True) and f"process {pid} has" in error["message"]
     assert here.turn("Third prompt.", session=session)["outcome"] == "completed"
 
 
