@@ -81,18 +81,34 @@ exec sleep 300
 """
 
 
+# opencode prints nothing before the model's answer.
+FROM_THE_START = """#!/bin/sh
+[ "$1" = --version ] && echo 1.18.34 && exit
+cat > /dev/null
+echo 'level=ERROR message="stream error" providerID=p error.error="AI_APICallError: Rate limit reached."' >&2
+exec sleep 300
+"""
+
+
 @pytest.mark.fault(15)
+@pytest.mark.parametrize(
+    ("kind", "script", "phase", "limit", "words"),
+    [
+        ("gemini", REPEATS, "model_idle", 0.8, "Resource has been exhausted"),
+        ("opencode", FROM_THE_START, "startup", 8.0, "AI_APICallError: Rate limit reached."),
+    ],
+)
 def test_a_silent_cli_that_repeats_a_refused_request_ends_for_that_reason(
-    serve: Callable[..., Harness], tmp_path: Path
+    serve: Callable[..., Harness], tmp_path: Path, kind: str, script: str, phase: str, limit: float, words: str
 ) -> None:
-    cli = tmp_path / "gemini"
-    cli.write_text(REPEATS)
+    cli = tmp_path / kind
+    cli.write_text(script)
     cli.chmod(0o755)
-    table = f'[backends.repeats]\nkind = "gemini"\ncommand = ["{cli}"]\n'
-    daemon = serve(raw=f"{table}[backends.repeats.timeouts]\nmodel_idle = 0.8\nterm_grace = 0.3\n")
+    table = f'[backends.repeats]\nkind = "{kind}"\ncommand = ["{cli}"]\nsetting_sources = "user,project"\n'
+    daemon = serve(raw=f"{table}[backends.repeats.timeouts]\n{phase} = {limit}\nterm_grace = 0.3\n")
     end = daemon.new(backend="repeats").ask("hello")
     assert (end["outcome"], end["error"]["kind"], end["error"]["retryable"]) == ("timed_out", "rate_limit", True)
-    assert "0.8 s" in end["error"]["message"] and "Resource has been exhausted" in end["error"]["message"]
+    assert f"{limit:g} s" in end["error"]["message"] and words in end["error"]["message"]
 
 
 NOTES = """#!/bin/sh

@@ -94,7 +94,8 @@ class RunCloser:
             explained=adapter.explain_exit(end),
             duration_s=round(record.duration_s or 0.0, 3) if own_time else lap_s,
         )
-        if done.error is not None and done.error.kind == "idle_timeout":
+        # Some CLIs print nothing before the model's answer: while they repeat requests, their silence is that of a start.
+        if done.error is not None and done.error.kind in ("idle_timeout", "startup_timeout"):
             error = await trio.to_thread.run_sync(self._because, done.error, end, turn, run_dir)
             done = replace(done, error=error)
         correction = self._correction(done, end, mode)

@@ -117,6 +117,7 @@ _TOOLS = (
     OpencodeScenario("unknown_tool", in_turn(use(*tool("no_such_tool", "n", {"a": 1})), say("There is none."))),
     OpencodeScenario("bad_tool_input", in_turn(use(*tool("bash", "n", '{"comm')), say("Broken."))),
     OpencodeScenario("subagent", with_subagent, (OpencodeRun(prompt=USE),)),
+    OpencodeScenario("tool_waits", in_turn(use(*bash("w", "sleep 5")), say("done")), recorded=False),
     OpencodeScenario("slow_tool", in_turn(use(*bash("slow", TICKS)), say("done")), recorded=False),
 )
 _FAILURES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -26,6 +27,7 @@ def infest(here: OpencodeLab) -> None:
         f'import fs from "fs"; fs.writeFileSync("{here.root}/trace-plugin", "x"); export const P = async () => ({{}})'
     )
     (plugins / "evil.js").write_text(code)
+    subprocess.run(["git", "init", "-q", str(here.cwd)], check=True)
 
 
 def traces(here: OpencodeLab) -> set[str]:
@@ -42,7 +44,7 @@ def test_by_default_no_session_opens_because_opencode_runs_the_plugins_of_any_di
 
 
 def test_all_of_it_is_read_where_the_backend_says_project(lab: Start) -> None:
-    here = lab("text")
+    here = lab("tool_waits")
     infest(here)
     assert here.turn()["outcome"] == "completed"
     assert traces(here) == {"trace-mcp", "trace-plugin"}
@@ -50,8 +52,11 @@ def test_all_of_it_is_read_where_the_backend_says_project(lab: Start) -> None:
 
 
 def test_the_switch_of_opencode_for_a_projects_settings_does_not_stop_its_plugins(lab: Start) -> None:
-    """If this fails, the adapter can close a directory at last: with this variable, and without the refusal."""
-    here = lab("text", config=f'{OPEN}\nargs = ["--pure"]', env={"OPENCODE_DISABLE_PROJECT_CONFIG": "true"})
+    """If this fails, the adapter can close a directory at last: with this variable, and without the refusal.
+
+    opencode imports the plugins beside the turn, so the turn has to last a while.
+    """
+    here = lab("tool_waits", config=f'{OPEN}\nargs = ["--pure"]', env={"OPENCODE_DISABLE_PROJECT_CONFIG": "true"})
     infest(here)
     assert here.turn()["outcome"] == "completed"
     assert traces(here) == {"trace-plugin"}
