@@ -43,7 +43,7 @@ def turn_of(recording: Recording, results: list[Decoded]) -> list[dict[str, Any]
 def test_the_same_script_gives_the_same_story(kind: str, case: str) -> None:
     recording = Recording(NEWEST[kind] / f"{NAMES.get(kind, {}).get(case, case)}.jsonl")
     told = essence(turn_of(recording, recording.decode()))
-    can = recording.adapter.capabilities
+    can = recording.adapter.capabilities.of(live=recording.meta.get("launch", {}).get("live", False))
     assert told == expected(case, told, thinking=can.thinking)
 
 

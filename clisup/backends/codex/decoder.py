@@ -97,7 +97,7 @@ class CodexDecoder(CodexTurn):
         self._thread = request.native_session_id if request.later else None
         self._turn: str | None = None
         self._limits = RateLimits()
-        self._tokens = Tokens(carried, resumed=request.resume)
+        self._tokens = Tokens(carried, resumed=request.resume or request.later)
         self._usage = Usage()
         self._failure: CodexFailure | None = None
         self._questions = Questions(request.run)

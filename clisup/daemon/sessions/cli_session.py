@@ -52,14 +52,14 @@ class CliSession:
         return (native, True) if resume else (self._fresh(native, run), False)
 
     def _fresh(self, native: str, run: int) -> str | None:
-        can = self._context.backend.adapter.capabilities
+        can = self._context.capabilities
         if not can.chosen_id:
             return None
         return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._context.id}"
 
     def _is_known(self, native: str) -> bool:
         context, ledger = self._context, self._context.ledger
-        if ledger.native_lost or (native == context.id and not context.backend.adapter.capabilities.chosen_id):
+        if ledger.native_lost or (native == context.id and not context.capabilities.chosen_id):
             return False  # in the second case the CLI has never reported an id
         known = ledger.completed > 0 or context.spec.resume_native_id == native
         return known or transcript_exists(self.pattern())
