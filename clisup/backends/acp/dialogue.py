@@ -75,7 +75,7 @@ class AcpDecoder(Decoder):
             self._updates.habits = dialect.habits(carried.agent)
         self._version: str | None = None
         self._agent: str | None = None
-        self._session: str | None = request.native_session_id if request.resume else None
+        self._session: str | None = request.native_session_id if request.resume or request.later else None
         self._settings: list[Setting] = []
         self._model: str | None = None
         self._mode: str | None = None
@@ -83,11 +83,16 @@ class AcpDecoder(Decoder):
         self._unsettled = False
         self._requests = AgentRequests(dialect, self._updates, request.run)
 
+    @property
+    def _wire(self) -> str | None:
+        """Session id of requests."""
+        return self._dialect.wire_id(self._session, resumed=self._request.resume) if self._session else None
+
     def interrupt(self) -> str | None:
         """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
         if self._asked != "session/prompt":
             return None
-        return request_text(None, "session/cancel", {"sessionId": self._session})
+        return request_text(None, "session/cancel", {"sessionId": self._wire})
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open request of the agent."""
@@ -183,9 +188,9 @@ class AcpDecoder(Decoder):
             return self._ask("session/new", where, AcpDecoder._opened)
         # Resume comes first: a load replays the whole session through the spool, at each turn.
         if isinstance(get_dict(can, "sessionCapabilities").get("resume"), dict):
-            return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
+            return self._ask("session/resume", {"sessionId": self._wire, **where}, AcpDecoder._opened)
         if can.get("loadSession") is True:
-            return self._ask("session/load", {"sessionId": self._session, **where}, AcpDecoder._opened)
+            return self._ask("session/load", {"sessionId": self._wire, **where}, AcpDecoder._opened)
         return self._fail(
             "session_not_found",
             "cannot go on with this session, because the agent offers neither session/resume nor session/load; "
@@ -213,11 +218,11 @@ class AcpDecoder(Decoder):
         if self._settings:
             setting = self._settings.pop(0)
             return self._ask(
-                setting.method, {"sessionId": self._session, **setting.params}, lambda dialogue, _: dialogue._next()
+                setting.method, {"sessionId": self._wire, **setting.params}, lambda dialogue, _: dialogue._next()
             )
         if self._unsettled:
             self._unsettled = False
-            return self._ask(QUIET, {"sessionId": self._session}, lambda dialogue, _: dialogue._next())
+            return self._ask(QUIET, {"sessionId": self._wire}, lambda dialogue, _: dialogue._next())
         init = SessionInit(
             native_session_id=self._session,
             model=self._model,
@@ -225,7 +230,7 @@ class AcpDecoder(Decoder):
             backend_version=self._version,
             agent=self._agent,
         )
-        asked = self._ask("session/prompt", prompt_params(self._session, self._prompt), AcpDecoder._prompted)
+        asked = self._ask("session/prompt", prompt_params(self._wire, self._prompt), AcpDecoder._prompted)
         return replace(asked, events=(init,))
 
     def _ask(self, method: str, params: Frame, then: _Then) -> Decoded:
@@ -282,7 +287,8 @@ class AcpDecoder(Decoder):
             return None, carried
         if self._request.later and self._dialect.cost_spans == "process":
             return None, None  # the sum has earlier turns of the process
-        if not self._request.resume or self._dialect.cost_spans == "process":
+        is_first = not self._request.resume and not self._request.later
+        if is_first or self._dialect.cost_spans == "process":
             return told, None if carried is None else carried + told
         if self._dialect.cost_spans is None or carried is None:
             return None, told
