@@ -6,7 +6,7 @@ records the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from clisup.errors import UsageError
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 
-__all__ = ["ApprovalAnswer", "Questions", "refuse_other_input", "refuse_rule"]
+__all__ = ["ApprovalAnswer", "Questions", "answers_by_place", "refuse_other_input", "refuse_rule"]
 
 _ID_CHARS = 256
 _REASON_CHARS = 2000
@@ -52,6 +52,21 @@ def refuse_rule(answer: ApprovalAnswer, what: str, missing: str) -> None:
             kind="unsupported",
             hint='ask for it: a rule with decision = "ask" before this one',
         )
+
+
+def answers_by_place(questions: Sequence[str], answer: ApprovalAnswer) -> dict[str, str]:
+    """Return the answers to questions as qwen 0.24.4 takes them: by the place of the question.
+
+    Raises `UsageError` for answers of another form, and for an allow by a rule: a rule has no answers.
+    """
+    refuse_rule(answer, "answer questions", "answers for them")
+    given = (answer.updated_input or {}).get("answers", {})
+    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+        raise UsageError(
+            "cannot answer the questions: `answers` is no object of texts",
+            hint="answer with updated_input.answers: the text of each question, and its answer",
+        )
+    return {str(place): given[text] for place, text in enumerate(questions) if text in given}
 
 
 Word = Callable[[ApprovalAnswer], str | None]

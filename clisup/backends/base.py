@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.errors import ErrorRule, Taxonomy, explain_end
@@ -118,6 +119,14 @@ class Capabilities(Struct, frozen=True):
     """Fields of `usage` in the CLI's report of a turn."""
     events: tuple[str, ...] = ()
     """Event types of the CLI. Events of the daemon come with every backend."""
+    live_only: tuple[str, ...] = ()
+    """Names of features above that one-shot sessions lack."""
+    one_shot_only: tuple[str, ...] = ()
+    """Names of features above that live sessions lack."""
+
+    def of(self, *, live: bool) -> Capabilities:
+        """Return the features of a live or a one-shot session."""
+        return replace(self, **dict.fromkeys(self.one_shot_only if live else self.live_only, False))
 
 
 TOKENS = (
@@ -339,6 +348,13 @@ class Adapter(ABC):
 
         `request` is that of the launch; of a later turn of a live process, the one with `later`.
         """
+
+    def lack(self, *features: str) -> str:
+        """Return the reason why some sessions lack one of these features, for an error message."""
+        for only, mode in ((self.capabilities.live_only, "live"), (self.capabilities.one_shot_only, "one-shot")):
+            if not set(only).isdisjoint(features):
+                return f"only {mode} sessions of {self.kind} have this feature"
+        return f"{self.kind} has no such feature"
 
     def parse_version(self, output: str) -> str | None:
         """Return the version in the output of `command + version_args`, or None."""

@@ -61,7 +61,9 @@ class LaunchRequest:
     live: bool = False
     """Keep stdin open for more prompts."""
     later: bool = False
-    """The turn is not the first of its live process. `native_session_id` names the session."""
+    """The turn is not the first of its live process. `native_session_id` names the session, and `resume` tells how the process
+    began.
+    """
     command_prompt: bool = False
     """Send the prompt unchanged: it is a command of the CLI."""
     prompt_id: str | None = None

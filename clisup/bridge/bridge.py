@@ -47,6 +47,7 @@ MAX_DEPTH = 199
 
 _CHUNK = 64 * 1024
 _NO_METHOD, _NO_PARAMS, _NO_JSON, _INTERNAL = -32601, -32602, -32700, -32603
+_GEMINI = "gemini-cli-mcp-client"
 _GONE = "The tool could not be run, because the supervisor of this session is gone."
 
 
@@ -212,6 +213,7 @@ class Bridge:
         self.daemon = DaemonConnection(path, token, self)
         self._write = write
         self._tools: list[JsonObject] | None = None
+        self._is_gemini = False
         self._lists: list[Any] = []  # ids of tools/list requests that wait for the daemon
         self._calls: dict[str, _ToolRequest] = {}
         self._requests: dict[int, str] = {}  # id of the request to the daemon -> call_id
@@ -246,6 +248,8 @@ class Bridge:
         elif id_ is None:
             return
         elif method == "initialize":
+            client = params.get("clientInfo")
+            self._is_gemini = isinstance(client, dict) and client.get("name") == _GEMINI
             self._send_result(id_, _introduction(params.get("protocolVersion")))
         elif method == "ping":
             self._send_result(id_, {})
@@ -321,8 +325,10 @@ class Bridge:
         if error is not None:
             self._fail(call, f"The tool could not be run: {error.get('message', 'the daemon gave no reason')}")
         else:
-            answer = {"content": _content(result["content"]), "isError": bool(result["is_error"])}
-            self._send_result(call.mcp_id, answer)
+            content = _content(result["content"])
+            if self._is_gemini and _is_plain_json(content):
+                content.insert(0, {"type": "text", "text": ""})
+            self._send_result(call.mcp_id, {"content": content, "isError": bool(result["is_error"])})
 
     def fail_all(self, reason: str) -> None:
         """Answer all open requests with an error: no daemon answers, or the daemon does not know this bridge."""
@@ -371,6 +377,17 @@ def _content(content: Any) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [_block(block) for block in content]
+
+
+def _is_plain_json(content: list[JsonObject]) -> bool:
+    """Tell whether the first text is JSON, but no object.
+
+    gemini 0.61.0 takes a first text that is JSON for the structured content, and refuses the result if the value is no object.
+    """
+    try:
+        return bool(content) and not isinstance(json.loads(content[0].get("text", "")), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _block(block: JsonObject) -> JsonObject:

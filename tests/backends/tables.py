@@ -75,7 +75,7 @@ def event_table() -> str:
 def ability_table() -> str:
     """Return the features of all backends, and the table of the others, with the counts of `usage`."""
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
-    rows = [[words, *(_yes(getattr(can, flag)) for can in capabilities.values())] for flag, words in _FLAGS.items()]
+    rows = [[words, *(_feature(can, flag) for can in capabilities.values())] for flag, words in _FLAGS.items()]
     rows.append(["interrupt by", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
     rows.append(["`system_prompt_mode`", *(_named(can.system_prompt_modes) for can in capabilities.values())])
@@ -117,6 +117,12 @@ def _modes(can: Capabilities) -> str:
 
 def _named(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+def _feature(can: Capabilities, flag: str) -> str:
+    if getattr(can, flag) and flag in (*can.live_only, *can.one_shot_only):
+        return "live" if flag in can.live_only else "one-shot"
+    return _yes(getattr(can, flag))
 
 
 def _yes(there: bool | None) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from clisup.backends.base import Carried, Decoded, RunEnd
+from clisup.backends.base import ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.backends.qwen.adapter import QwenAdapter
 from clisup.backends.qwen.decoder import QwenDecoder, own_words
 from clisup.backends.qwen.errors import explain_error
+from clisup.errors import UsageError
 from clisup.model.lines.framing import Line
 from clisup.model.usage import NO_USAGE, Usage
 from tests.backends.recorded import Recording
@@ -319,3 +320,55 @@ def test_a_success_for_which_the_model_was_never_asked_is_a_failure() -> None:
     terminal = Recording.of("qwen/hook_blocks").terminal()
     assert terminal.error is not None and (terminal.error.kind, terminal.text) == ("permission", "")
     assert "UserPromptSubmit" in terminal.error.message
+
+
+# A live process
+
+LIVE = LaunchRequest(command=("qwen",), prompt="x", native_session_id=None, resume=False, cwd="/", live=True)
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+DONE = {"type": "result", "is_error": False, "result": "x", "usage": {"input_tokens": 9, "output_tokens": 9}}
+
+
+def asks(name: str, call: str, given: Any) -> dict[str, Any]:
+    request = {"subtype": "can_use_tool", "tool_name": name, "tool_use_id": call, "input": given}
+    return {"type": "control_request", "request_id": "r", "request": request}
+
+
+def test_a_tool_that_the_cli_denied_by_itself_waits_for_no_approval() -> None:
+    decoder = QwenDecoder(Carried(usage=NO_USAGE), LIVE)
+    (asked,) = decode(decoder, asks("run_shell_command", "c", {"command": "id"})).events
+    block = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": "Control request timeout"}
+    events = decode(decoder, {"type": "user", "message": {"role": "user", "content": [block]}}).events
+    assert [event.type for event in events] == ["tool_result", "approval_resolved"]
+    assert asked.type == "approval_requested" and decoder.answer("0:r", ApprovalAnswer("allow")) is None
+
+
+def test_answers_go_by_the_place_of_the_question() -> None:
+    decoder = QwenDecoder(Carried(usage=NO_USAGE), LIVE)
+    decode(decoder, asks("ask_user_question", "c", {"questions": [{"question": "Who?"}, {"question": "Why?"}]}))
+    given = ApprovalAnswer("allow", updated_input={"answers": {"Why?": "So.", "Other?": "No."}})
+    answer = json.loads(decoder.answer("0:r", given) or "")["response"]["response"]
+    assert answer["updatedInput"] == {"answers": {"1": "So."}}
+    with pytest.raises(UsageError):
+        decoder.answer("0:r", ApprovalAnswer("allow", by_rule=True))
+    assert '"deny"' in (decoder.answer("0:r", ApprovalAnswer("deny", by_rule=True)) or "")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_turn_that_a_notification_began_is_no_answer_to_a_prompt(own: bool) -> None:
+    decoder = QwenDecoder(Carried(usage=NO_USAGE), LIVE)
+    note = {"type": "system", "subtype": "task_notification", "data": {"task_id": "m", "status": "running"}}
+    for frame in (note, INIT) if own else (INIT, note):
+        decode(decoder, frame)
+    terminal = decode(decoder, DONE).terminal
+    assert terminal is not None and terminal.follow_up is own
+    decode(decoder, INIT)
+    terminal = decode(decoder, DONE).terminal
+    assert terminal is not None and not terminal.follow_up
+
+
+def test_an_interrupt_is_a_request_and_its_end_is_no_failure_of_the_model() -> None:
+    decoder = QwenDecoder(Carried(usage=NO_USAGE), LIVE)
+    assert '"subtype": "interrupt"' in (decoder.interrupt() or "")
+    terminal = of("live_interrupt").terminal()
+    assert terminal.interrupted and terminal.error is not None and terminal.error.kind == "cancelled"

@@ -233,3 +233,21 @@ def test_the_transcript_tells_whether_the_prompt_arrived_and_was_answered() -> N
 )
 def test_a_wrongly_named_session_can_be_recovered(stderr: str, recovery: str | None) -> None:
     assert QwenAdapter().recovery(RunEnd(1, None, stderr)) == recovery
+
+
+def test_a_live_process_is_asked_for_its_control_requests_before_the_first_prompt_alone() -> None:
+    first, later = launch(live=True, prompt="/quit"), launch(live=True, later=True, resume=True)
+    assert first.argv == (*STREAM, "--input-format", "stream-json", f"--session-id={SESSION}") and not first.stdin_eof
+    begin, prompt = map(json.loads, first.stdin.splitlines())
+    assert begin["request"] == {"subtype": "initialize", "timeout": {"canUseTool": 600_000}}
+    assert prompt["message"]["content"] == "\n/quit" and first.prompt_altered
+    assert json.loads(later.stdin) == {"type": "user", "message": {"role": "user", "content": "hello"}}
+
+
+def test_the_context_of_a_live_process_is_told_by_its_parts() -> None:
+    parts = {"systemPrompt": 5, "messages": 7, "mcpTools": 0, "freeSpace": 990, "thresholds": {"warn": 9}}
+    answer = {"modelName": "m", "totalTokens": 12, "contextWindowSize": 1000, "breakdown": parts}
+    told = QwenAdapter().context_usage(answer)
+    assert (told["total_tokens"], told["max_tokens"], told["percentage"], told["model"]) == (12, 1000, 1.2, "m")
+    assert [part["name"] for part in told["categories"]] == ["systemPrompt", "messages"]
+    assert QwenAdapter().context_usage({"totalTokens": "x"})["percentage"] is None

@@ -13,13 +13,14 @@ from clisup.daemon.sessions.cli_session import CliSession
 ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 
 
-def native(can: Capabilities, *, told: str | None = None, completed: int = 0) -> CliSession:
+def native(can: Capabilities, *, told: str | None = None, completed: int = 0, live: bool = False) -> CliSession:
     adapter = SimpleNamespace(capabilities=can, transcript_pattern=lambda *_: None)
     backend = SimpleNamespace(adapter=adapter, environment=lambda **_: ({}, None))
     session = SimpleNamespace(
         id=ID,
         native_id=told or can.native_id_prefix + ID,
         backend=backend,
+        capabilities=can.of(live=live),
         ledger=SimpleNamespace(native_lost=False, completed=completed),
         spec=SimpleNamespace(resume_native_id=None),
         dir=SimpleNamespace(secrets=dict),
@@ -40,6 +41,12 @@ def native(can: Capabilities, *, told: str | None = None, completed: int = 0) ->
 )
 def test_a_new_session_gets_the_id_that_its_cli_can_take(can: Capabilities, run: int, expected: Any) -> None:
     assert native(can).name("fresh", run) == expected
+
+
+def test_a_cli_may_take_an_id_in_one_mode_alone() -> None:
+    can = Capabilities(native_id_prefix="_", one_shot_only=("chosen_id",))
+    assert native(can).name("fresh", 1) == (f"_{ID}", False)
+    assert native(can, live=True).name("fresh", 1) == (None, False)
 
 
 @pytest.mark.parametrize("can", [Capabilities(), Capabilities(native_id_prefix="_", ids_once=True)])

@@ -400,7 +400,7 @@ def test_the_session_chooses_its_mode_over_the_backends(serve: Callable[..., Har
 
 
 def test_a_backend_that_has_no_live_mode_says_so(serve: Callable[..., Harness]) -> None:
-    daemon = serve(raw='[backends.agent]\nkind = "gemini"\ncommand = ["true"]\n')
+    daemon = serve(raw='[backends.agent]\nkind = "codex-exec"\ncommand = ["true"]\n')
     with pytest.raises(ClisupError) as refused:
         daemon.new(backend="agent", mode="live")
     assert refused.value.kind == "unsupported"

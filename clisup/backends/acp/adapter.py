@@ -74,7 +74,7 @@ class AcpAdapter(AcpDialect, Adapter):
             0, "initialize", {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": can, "clientInfo": client}
         )
         if request.later:
-            params = prompt_params(request.native_session_id, content)
+            params = prompt_params(self.wire_id(str(request.native_session_id), resumed=request.resume), content)
             stdin = request_text(prompt_request(request), "session/prompt", params)
         return LaunchSpec(
             argv=(*request.command, *self.flags(request), *request.args),
@@ -122,10 +122,11 @@ class AcpAdapter(AcpDialect, Adapter):
         content = request.content or (request.prompt,)
         if request.expand:
             return content, None
-        sent = tuple(self._as_text(part) if isinstance(part, str) else part for part in content)
+        sent = tuple(self.as_text(part) if isinstance(part, str) else part for part in content)
         return sent, _MARKED if sent != content else None
 
-    def _as_text(self, text: str) -> str:
+    def as_text(self, text: str) -> str:
+        """Return a text that the agent takes for no command."""
         command = text.lstrip("\ufeff \t\r\n\v\f").startswith(self.command_characters)
         return _MARK + text if command else text
 

@@ -50,6 +50,14 @@ class AcpDialect:
         """Return the habits of the agent with this name."""
         return _HABITS.get((agent or "").rpartition("/")[2].lower(), Habits())
 
+    def wire_id(self, session: str, *, resumed: bool) -> str:
+        """Return the id of a session for requests to a process that began with it, or with session/load (`resumed`)."""
+        return session
+
+    def call(self, report: Frame) -> Frame:
+        """Return the report of a call in the words of the schema."""
+        return report
+
     def tool_name(self, call: Frame) -> str:
         """Return the name of the tool: `name` of newer agents, `_meta` of some (qwen 0.24.4), else the kind of tool."""
         meta = get_dict(call, "_meta")

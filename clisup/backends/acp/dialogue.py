@@ -66,7 +66,7 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 
 @dataclass(frozen=True)
 class _Opened:
-    """Facts of an opened session that later turns of the process need."""
+    """Facts of an opened session that later turns of the process need. `session` is its id in requests."""
 
     session: str
     offers: Offers
@@ -99,7 +99,7 @@ class AcpDecoder(Decoder):
             self._updates.habits = dialect.habits(carried.agent)
         self._version: str | None = None
         self._agent: str | None = None
-        self._session: str | None = request.native_session_id if request.resume else None
+        self._session: str | None = request.native_session_id if request.resume or request.later else None
         self._opened_as: _Opened | None = carried.kept
         self._can: Frame = {}
         self._methods: list[Frame] = []
@@ -110,11 +110,16 @@ class AcpDecoder(Decoder):
         self._unsettled = False
         self._requests = AgentRequests(dialect, self._updates, request.run)
 
+    @property
+    def _wire(self) -> str | None:
+        """Session id of requests."""
+        return self._dialect.wire_id(self._session, resumed=self._request.resume) if self._session else None
+
     def interrupt(self) -> str | None:
         """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
         if self._asked != "session/prompt":
             return None
-        return request_text(None, "session/cancel", {"sessionId": self._session})
+        return request_text(None, "session/cancel", {"sessionId": self._wire})
 
     @property
     def kept(self) -> _Opened | None:
@@ -271,9 +276,9 @@ class AcpDecoder(Decoder):
             return self._ask("session/new", where, AcpDecoder._opened)
         # Resume comes first: a load replays the whole session through the spool, at each turn.
         if isinstance(_of_sessions(can).get("resume"), dict):
-            return self._ask("session/resume", {"sessionId": self._session, **where}, AcpDecoder._opened)
+            return self._ask("session/resume", {"sessionId": self._wire, **where}, AcpDecoder._opened)
         if can.get("loadSession") is True:
-            return self._ask("session/load", {"sessionId": self._session, **where}, AcpDecoder._opened)
+            return self._ask("session/load", {"sessionId": self._wire, **where}, AcpDecoder._opened)
         return self._fail(
             "session_not_found",
             "cannot go on with this session, because the agent offers neither session/resume nor session/load; "
@@ -286,7 +291,7 @@ class AcpDecoder(Decoder):
             return self._fail("protocol", "cannot prompt the agent, because its answer to session/new has no sessionId")
         self._unsettled = self._loaded = self._asked == "session/load"
         offers = Offers(result)
-        self._opened_as = _Opened(self._session, offers)
+        self._opened_as = _Opened(self._dialect.wire_id(self._session, resumed=self._request.resume), offers)
         asked = (offers.model(self._request.model), offers.mode(self._request.permission_mode))
         for setting in asked:
             if setting.error is not None:
@@ -300,11 +305,11 @@ class AcpDecoder(Decoder):
         if self._settings:
             setting = self._settings.pop(0)
             return self._ask(
-                setting.method, {"sessionId": self._session, **setting.params}, lambda dialogue, _: dialogue._next()
+                setting.method, {"sessionId": self._wire, **setting.params}, lambda dialogue, _: dialogue._next()
             )
         if self._unsettled:
             self._unsettled = False
-            return self._ask(QUIET, {"sessionId": self._session}, lambda dialogue, _: dialogue._next())
+            return self._ask(QUIET, {"sessionId": self._wire}, lambda dialogue, _: dialogue._next())
         init = SessionInit(
             native_session_id=self._session,
             model=self._model,
@@ -312,7 +317,7 @@ class AcpDecoder(Decoder):
             backend_version=self._version,
             agent=self._agent,
         )
-        asked = self._ask("session/prompt", prompt_params(self._session, self._prompt), AcpDecoder._prompted)
+        asked = self._ask("session/prompt", prompt_params(self._wire, self._prompt), AcpDecoder._prompted)
         return replace(asked, events=(init,))
 
     def _ask(self, method: str, params: Frame, then: _Then) -> Decoded:
@@ -369,7 +374,8 @@ class AcpDecoder(Decoder):
             return None, carried
         if self._request.later and self._dialect.cost_spans == "process":
             return None, None  # the sum has earlier turns of the process
-        if not self._request.resume or self._dialect.cost_spans == "process":
+        is_first = not self._request.resume and not self._request.later
+        if is_first or self._dialect.cost_spans == "process":
             return told, None if carried is None else carried + told
         if self._dialect.cost_spans is None or carried is None:
             return None, told

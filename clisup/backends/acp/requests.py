@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.updates import Updates
-from clisup.backends.approvals import ApprovalAnswer, Questions, refuse_other_input, refuse_rule
+from clisup.backends.approvals import ApprovalAnswer, Questions, answers_by_place, refuse_other_input
 from clisup.backends.base import Decoded
 from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, too_deep
@@ -74,7 +74,8 @@ class AgentRequests:
         def word(answer: ApprovalAnswer) -> str:
             if questions is None:
                 refuse_other_input(answer, "the Agent Client Protocol has no way to")
-            answers = {} if questions is None or answer.decision != "allow" else _answers(questions, answer)
+            asked = questions is not None and answer.decision == "allow"
+            answers = {"answers": answers_by_place(questions or (), answer)} if asked else {}
             return _result(number, {"outcome": _outcome(options, answer), **answers})
 
         question = self._questions.ask(
@@ -142,21 +143,6 @@ def _outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
         kind="unsupported",
         hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
     )
-
-
-def _answers(questions: Sequence[str], answer: ApprovalAnswer) -> Frame:
-    """Return the answers to questions as qwen 0.24.4 takes them: by the place of the question.
-
-    Raises `UsageError` for answers of another form, and for an allow by a rule: a rule has no answers.
-    """
-    refuse_rule(answer, "answer questions", "answers for them")
-    given = (answer.updated_input or {}).get("answers", {})
-    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
-        raise UsageError(
-            "cannot answer the questions: `answers` is no object of texts",
-            hint="answer with updated_input.answers: the text of each question, and its answer",
-        )
-    return {"answers": {str(place): given[text] for place, text in enumerate(questions) if text in given}}
 
 
 def _result(number: RequestId, result: Frame) -> str:

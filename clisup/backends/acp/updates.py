@@ -213,7 +213,7 @@ class Updates:
         if not tool_id:
             raise MalformedError("a tool call without toolCallId")
         tool = self._tools.setdefault(tool_id, AcpTool(tool_id))
-        tool.learn(update)
+        tool.learn(self._dialect.call(update))
         if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
             tool.fields.setdefault("name", tool.fields.get("title"))
         return tool

@@ -93,6 +93,7 @@ class ClaudeAdapter(Adapter):
         permission_modes=PERMISSION_MODES,
         tokens=_TOKENS,
         events=tuple(sorted(_EVENTS)),
+        live_only=("approvals",),
     )
     errors = ERRORS
     codes_tell = True  # 143 on SIGTERM, 129 on SIGHUP

@@ -106,7 +106,7 @@ class CodexDecoder(CodexTurn):
         self._turn: str | None = None
         self._provider_asked = False
         self._limits = RateLimits()
-        self._tokens = Tokens(carried, resumed=request.resume)
+        self._tokens = Tokens(carried, resumed=request.resume or request.later)
         self._usage = Usage()
         self._failure: CodexFailure | None = None
         self._questions = Questions(request.run)

@@ -1,4 +1,4 @@
-"""Backend `gemini`: Gemini CLI (0.61.x) in headless mode, one process for each turn.
+"""Backend `gemini`: Gemini CLI (0.61.x) in headless mode for one turn, and as an ACP agent for many (agent.py).
 
 Facts come from gemini 0.61.0. The prompt goes to stdin only. Values of a caller stand in the equals form.
 
@@ -16,10 +16,13 @@ import re
 from collections.abc import Mapping
 from itertools import count
 
+from msgspec.structs import replace
+
 from clisup.backends.base import (
     Adapter,
     Capabilities,
     Carried,
+    Decoder,
     LaunchRequest,
     LaunchSpec,
     RunEnd,
@@ -27,6 +30,7 @@ from clisup.backends.base import (
     TranscriptWord,
 )
 from clisup.backends.frames import Frame
+from clisup.backends.gemini.agent import GeminiAgent
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt
 from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt
@@ -34,6 +38,7 @@ from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.content import Image
+from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = ["PERMISSION_MODES", "GeminiAdapter"]
 
@@ -49,6 +54,7 @@ _EVENTS = (
     "content_delta", "message", "message_start", "message_stop", "permission_denied", "session_init", "status",
     "tool_result", "tool_use", "unparsed",
 )  # fmt: skip
+_AGENT_EVENTS = ("tool_progress", "approval_requested", "approval_resolved")
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "reasoning_tokens")
 # gemini reads variables from a repository's `.gemini/.env` or `.env`, unless they are set, even to an empty text.
 _CLOSED = (
@@ -64,8 +70,13 @@ _CLOSED = (
 )  # fmt: skip
 
 
+_AGENT = GeminiAgent()
+
+
 class GeminiAdapter(Adapter):
-    """Launch rules of Gemini CLI in headless mode: one process a turn, the prompt on stdin, then its end."""
+    """Launch rules of Gemini CLI. A one-shot process gets one prompt on stdin and then the end of stdin. A live process is an ACP
+    agent.
+    """
 
     kind = "gemini"
     lists = "gemini"
@@ -75,14 +86,17 @@ class GeminiAdapter(Adapter):
     version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("GEMINI_API_KEY",)
     capabilities = Capabilities(
-        thinking=False,
+        live=True,
         images=True,
-        mcp=False,
+        tools=True,
+        approvals=True,
         permission_modes=PERMISSION_MODES,
         native_id_prefix=_ID_PREFIX,
         ids_once=True,  # a session whose first request failed can be neither resumed nor created again
         tokens=_TOKENS,
-        events=_EVENTS,
+        events=tuple(sorted({*_EVENTS, *_AGENT_EVENTS})),
+        live_only=("thinking", "mcp", "tools", "approvals"),
+        one_shot_only=("chosen_id",),
     )
     errors = ERRORS
     recoveries = (
@@ -91,48 +105,39 @@ class GeminiAdapter(Adapter):
     )
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return argv, stdin and variables for one turn.
+        """Return argv, stdin and variables for one run.
 
-        stdout goes to a file: at its exit gemini drops unread data of a pipe (0.61.0: 3 MB ended in mid-line, exit 0).
+        stdout of one turn goes to a file: at its exit gemini drops unread data of a pipe (0.61.0: 3 MB ended in mid-line, exit 0).
         `setting_sources="user"` (the default) ignores the settings of the working directory, as far as gemini allows
         (docs/backends/gemini.md). None leaves the trust to gemini, which then refuses unknown directories.
 
         Raises `UsageError` for an MCP configuration, and for a prompt or value that the CLI does not accept.
         """
-        if request.mcp_servers is not None or request.mcp_config_file is not None:
-            raise UsageError(
-                "cannot give gemini the session's MCP servers, because in headless mode it reads them from its settings alone",
-                kind="unsupported",
-                hint="put them into ~/.gemini/settings.json",
-            )
-        stdin, altered = _stdin_of(request)
         trust, trust_flags = _trust_variables(request.setting_sources)
         # Variables and flags, not a system settings file: gemini ignores such a file unless root owns it, and the variable that
         # names it switches off the machine's own policy.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true", **trust}  # the launcher itself is then the worker
         if request.system_prompt_file is not None:
             env["GEMINI_SYSTEM_MD"] = argv_path("system_prompt_file", request.system_prompt_file)
-        return LaunchSpec(
+        spec, flags = _live(request) if request.live else _one_shot(request)
+        return replace(
+            spec,
             argv=(
                 *request.command,
-                "--output-format=stream-json",
+                "--acp" if request.live else "--output-format=stream-json",
                 *trust_flags,
+                *flags,
                 *_flags(request),
-                *_image_flags(request),
                 *request.args,
             ),
-            stdin=stdin,
             env=env,
-            stdout_mode="file",
-            prompt_altered=altered,
             closed_env=_closed_variables(request.setting_sources),
             stale_locks=_STALE_LOCKS,
-            files={image.file_name(number): image.raw for number, image in enumerate(request.images, 1)},
         )
 
-    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> GeminiDecoder:
-        """Return a decoder for the stdout of one turn. gemini counts one process only, so no total is carried."""
-        return GeminiDecoder()
+    def decoder(self, carried: Carried, request: LaunchRequest | None = None) -> Decoder:
+        """Return a decoder for the stdout of one turn. gemini counts one turn only, so no total is carried."""
+        return _AGENT.decoder(carried, request) if request is not None and request.live else GeminiDecoder()
 
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain a run that ended without a result: by stderr, else by the exit code, else as `crashed`."""
@@ -149,7 +154,8 @@ class GeminiAdapter(Adapter):
             text = "".join(texts_of(entry.get("content"))).partition(_FILES_BEGIN)[0]
             return entry["type"], _IMAGE_MENTION.sub("", text)
 
-        return find_prompt(appended, read, [prompt, _MENTION.sub(r"\\@", prompt)], answerer="gemini")
+        sent = [prompt, _MENTION.sub(r"\\@", prompt), _AGENT.as_text(prompt)]
+        return find_prompt(appended, read, sent, answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's files: gemini names them by the minute and the first 8 characters of the id."""
@@ -157,6 +163,33 @@ class GeminiAdapter(Adapter):
         if home is None or not _SESSION.fullmatch(native_session_id):
             return None
         return f"{glob.escape(home)}/.gemini/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
+
+
+def _one_shot(request: LaunchRequest) -> tuple[LaunchSpec, tuple[str, ...]]:
+    """Return the stdin and files of a process for one turn, and its flags.
+
+    Raises `UsageError` for an MCP configuration.
+    """
+    if request.mcp_servers is not None or request.mcp_config_file is not None:
+        raise UsageError(
+            "cannot give gemini the session's MCP servers, because in headless mode it reads them from its settings alone",
+            kind="unsupported",
+            hint="open the session with mode: live, or put them into ~/.gemini/settings.json",
+        )
+    stdin, altered = _stdin_of(request)
+    files = {image.file_name(number): image.raw for number, image in enumerate(request.images, 1)}
+    spec = LaunchSpec(argv=(), stdin=stdin, stdout_mode="file", prompt_altered=altered, files=files)
+    return spec, (*_session_flags(request), *_image_flags(request))
+
+
+def _live(request: LaunchRequest) -> tuple[LaunchSpec, tuple[str, ...]]:
+    """Return the stdin of an ACP agent, and its flags. The session's own tools need no permission, except in the mode `plan`.
+
+    A policy file would allow the tools, too, but it replaces all policies of the user.
+    """
+    _check_session(request)
+    allowed = (f"--allowed-tools=mcp_{BRIDGE_SERVER}_*",) if request.tools else ()
+    return _AGENT.launch(request), allowed
 
 
 def _trust_variables(setting_sources: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -186,7 +219,7 @@ def _closed_variables(setting_sources: str | None) -> tuple[str, ...]:
 
 
 def _flags(request: LaunchRequest) -> list[str]:
-    flags = _session_flags(request)
+    flags: list[str] = []
     if request.model is not None:
         flags.append(f"--model={argv_text('model', request.model)}")
     if request.permission_mode is not None:
@@ -196,17 +229,25 @@ def _flags(request: LaunchRequest) -> list[str]:
 
 
 def _session_flags(request: LaunchRequest) -> list[str]:
+    session = _check_session(request)
+    if session is None:
+        return []
+    return [f"--resume={session}" if request.resume else f"--session-id={session}"]
+
+
+def _check_session(request: LaunchRequest) -> str | None:
+    """Return the native session id, or None. Raises `UsageError` for an id that gemini would read as something else."""
     session = request.native_session_id
     if session is None:
         if request.resume:
             raise UsageError("cannot resume a gemini session without its id", hint="give its native session id")
-        return []
+        return None
     if not _SESSION.fullmatch(session) or _INDEX.fullmatch(session):
         raise UsageError(
             f"cannot use {session!r} as a gemini session id, because it is a number, `latest`, or has other characters than "
             "letters, digits, _ and -"
         )
-    return [f"--resume={session}" if request.resume else f"--session-id={session}"]
+    return session
 
 
 def _check_trusted(mode: str, setting_sources: str | None) -> None:

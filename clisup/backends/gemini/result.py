@@ -26,7 +26,7 @@ from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 from clisup.model.verdict import Terminal
 
-__all__ = ["ERRORS", "explain_end", "is_denial", "last_attempt", "terminal_of"]
+__all__ = ["ERRORS", "UNANSWERED", "explain_end", "explain_refusal", "is_denial", "last_attempt", "terminal_of"]
 
 _CANCELLED = "FatalCancellationError"
 # Tools that need a permission. Headless gemini removes them instead of a denial, and then reports "not found".
@@ -95,6 +95,9 @@ _ATTEMPT = re.compile(r"^(?=Attempt \d+ failed)", re.MULTILINE)
 _REPEATED = re.compile(r"Attempt .*Retrying ", re.DOTALL)
 
 
+UNANSWERED = TurnError(kind="server", message="gemini ended the turn without an answer", retryable=True)
+
+
 def terminal_of(frame: Frame, text: str, complaint: str | None, denied: Iterable[str]) -> Terminal:
     """Return the end of the turn. `text` is the final answer, `complaint` the last error after which the model did not go on.
 
@@ -117,9 +120,14 @@ def _error_of(frame: Frame, text: str, complaint: str | None) -> TurnError | Non
         stopped = complaint if complaint and _TAXONOMY.search("text", complaint) else None
         if text.strip() and stopped is None:
             return None
-        return _turn_error(None, stopped or "gemini ended the turn without an answer")
+        return _turn_error(None, stopped) if stopped else UNANSWERED
     message = get_str(said, "message") or complaint or "gemini failed without a message"
     return _turn_error(get_str(said, "type"), message)
+
+
+def explain_refusal(message: str, status: int | None) -> TurnError:
+    """Return the error of a failed prompt in live mode. `status` is that of the API, if its message tells none."""
+    return _turn_error(None, message or "gemini failed without a message", status)
 
 
 def is_denial(error_type: str | None, name: str) -> bool:
@@ -127,9 +135,9 @@ def is_denial(error_type: str | None, name: str) -> bool:
     return error_type == "policy_violation" or (error_type == "tool_not_registered" and name in _GUARDED)
 
 
-def _turn_error(code: str | None, message: str) -> TurnError:
-    """Return the error by the most exact word: the error's name, an exact text, the status in the text, any other text."""
-    status = _status(message)
+def _turn_error(code: str | None, message: str, status: int | None = None) -> TurnError:
+    """Return the error by the most exact word: the error's name, an exact text, the status, any other text."""
+    status = _status(message) or (status if status in range(400, 600) else None)
     by_text = _TAXONOMY.search("text", message)
     rule = _TAXONOMY.exact("code", code) or _exact_text(by_text) or _TAXONOMY.exact("status", status) or by_text
     kind = rule.kind if rule else kind_of_status(status) or "crashed"

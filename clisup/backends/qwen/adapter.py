@@ -1,7 +1,10 @@
-"""Backend `qwen`: one-shot starts and exits of Qwen Code (0.24.x).
+"""Backend `qwen`: starts and exits of Qwen Code (0.24.x), for one turn or for many.
 
 Facts come from qwen 0.24.4. The prompt goes to stdin, a system prompt and settings of the adapter into files. Values of a caller
 stand in argv in the equals form only.
+
+A live process takes prompts and control requests as lines of stream-json. It answers control requests, and asks before tools run,
+only if the first line is the request `initialize`.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ import glob
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from clisup.backends.base import Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd, TranscriptWord
-from clisup.backends.frames import Frame
+from clisup.backends.claude.control import control_request
+from clisup.backends.frames import Frame, get_dict, get_int, get_str
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.backends.qwen.errors import ERRORS, last_failure
@@ -31,8 +35,11 @@ _MENTION = re.compile(r"@(?<!\\@)(?=[^\s,;!?()\[\]{}])")  # the @ first: such an
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens")
 _EVENTS = (
     "session_init", "message_start", "content_delta", "message", "message_stop", "tool_use", "tool_progress", "tool_result",
-    "permission_denied", "retracted", "retry", "task", "status", "unparsed",
+    "permission_denied", "retracted", "retry", "task", "status", "unparsed", "approval_requested", "approval_resolved",
 )  # fmt: skip
+_STREAM_INPUT = ("--input-format", "stream-json")
+_APPROVAL_MS = 600_000  # the most that the CLI takes; then it denies the tool
+_BEGIN = control_request("clisup-initialize", "initialize", timeout={"canUseTool": _APPROVAL_MS})
 
 _EDITS = ("edit", "notebook_edit", "write_file")
 # Tools that ask, unless the mode is `yolo`. In an untrusted directory, rules replace the mode.
@@ -50,11 +57,17 @@ _IDENTITY = (
     " available tools."
 )
 
+# Parts of the context that the CLI counts. Other numbers beside them are sums and limits.
+_CATEGORIES = (
+    "systemPrompt", "builtinTools", "mcpTools", "memoryFiles", "skills", "startupContext", "messages", "unattributed",
+)  # fmt: skip
 Reach = Literal["open", "closed", "bare"]
 
 
 class QwenAdapter(Adapter):
-    """Launch rules of Qwen Code in one-shot mode: one process a turn, the prompt on stdin, then its end."""
+    """Launch rules of Qwen Code. A one-shot process gets one prompt on stdin and then the end of stdin. A live process takes one
+    prompt after the other as lines of stream-json.
+    """
 
     kind = "qwen"
     lists = "qwen"
@@ -64,6 +77,9 @@ class QwenAdapter(Adapter):
     version_pattern = r"^v?(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
     capabilities = Capabilities(
+        live=True,
+        controls=("model", "context_usage"),
+        approvals=True,
         history=True,
         structured=True,
         tools=True,
@@ -71,6 +87,8 @@ class QwenAdapter(Adapter):
         tokens=_TOKENS,
         running_usage=True,
         events=tuple(sorted(_EVENTS)),
+        live_only=("approvals",),
+        one_shot_only=("structured",),  # the CLI refuses a schema beside stream-json as input
     )
     errors = ERRORS
     codes_tell = True  # 130, after SIGTERM too
@@ -98,7 +116,7 @@ class QwenAdapter(Adapter):
         return [(glob.escape(node), "--expose-gc", cli) for node in nodes]
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:
-        """Return argv, stdin, variables and settings files for one turn.
+        """Return argv, stdin, variables and settings files for one run.
 
         Without `project` and `local` in `setting_sources` (the default), a settings file of the adapter makes every folder
         untrusted, so the CLI ignores the settings of the working directory. The CLI then starts no MCP server and knows only the
@@ -111,8 +129,15 @@ class QwenAdapter(Adapter):
         reach = _reach(request)
         files = _files(request, reach)
         return LaunchSpec(
-            argv=(*request.command, *_STREAM_FLAGS, *_flags(request, reach), *request.args),
+            argv=(
+                *request.command,
+                *_STREAM_FLAGS,
+                *(_STREAM_INPUT if request.live else ()),
+                *_flags(request, reach),
+                *request.args,
+            ),
             stdin=stdin,
+            stdin_eof=not request.live,
             env=_environment(request, files),
             stdout_mode="file",  # at its exit the CLI drops unread data of a pipe
             prompt_altered=altered,
@@ -121,7 +146,25 @@ class QwenAdapter(Adapter):
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> QwenDecoder:
         """Return a decoder for the stdout of one turn."""
-        return QwenDecoder(carried, expand=request.expand)
+        return QwenDecoder(carried, request)
+
+    def context_usage(self, answer: Mapping[str, Any]) -> Frame:
+        """Return the CLI's answer about its context as fields of `session/context_usage`. The categories are estimates."""
+        told = dict(answer)
+        total, size, parts = (
+            get_int(told, "totalTokens"),
+            get_int(told, "contextWindowSize"),
+            get_dict(told, "breakdown"),
+        )
+        return {
+            "total_tokens": total,
+            "max_tokens": size,
+            "percentage": round(100 * total / size, 1) if total is not None and size else None,
+            "model": get_str(told, "modelName"),
+            "categories": [
+                {"name": name, "tokens": parts[name], "kind": None} for name in _CATEGORIES if parts.get(name)
+            ],
+        }
 
     def repeated(self, end: RunEnd, appended: bytes, answered: bool) -> TurnError | None:
         """Return the failure in the transcript: qwen writes each failed request there, and prints nothing about a repetition."""
@@ -228,14 +271,20 @@ def _environment(request: LaunchRequest, files: Mapping[str, str]) -> dict[str, 
 
 
 def _stdin_of(request: LaunchRequest) -> tuple[str, str | None]:
-    """Return the prompt for the CLI, and a description of the changes.
+    """Return the prompt for the CLI, and a description of the changes. A live process gets the prompt as a line."""
+    check_prompt("qwen", request.prompt)
+    text, altered = (request.prompt, None) if request.expand else _as_text(request.prompt)
+    if not request.live:
+        return text, altered
+    line = json.dumps({"type": "user", "message": {"role": "user", "content": text}}) + "\n"
+    return (line if request.later else _BEGIN + line), altered
+
+
+def _as_text(prompt: str) -> tuple[str, str | None]:
+    """Return the prompt as plain text for the CLI, and a description of the changes.
 
     A slash as the first character makes the prompt a command. The CLI replaces `@path` by the text of the file, without a frame.
     """
-    prompt = request.prompt
-    check_prompt("qwen", prompt)
-    if request.expand:
-        return prompt, None
     said = []
     if prompt.startswith("/"):
         prompt = "\n" + prompt

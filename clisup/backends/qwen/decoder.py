@@ -8,7 +8,10 @@ The format is claude's, so this is claude's decoder with these differences (0.24
 - A failed request is a text of the model, "[API Error: ...]". The text becomes a synthetic message without a delta.
 - The failure of an MCP tool is a sentence of the CLI with the tool's result as JSON. The sentence becomes the tool's own text.
 - `system/retry` retracts a message after its end, unless the frame says that the text goes on.
-- The result's usage runs on over resumes.
+- The result's usage runs on over resumes, and over the turns of a live process.
+- A live process denies a tool by itself after 10 minutes, without a frame. Only the tool's result shows that it waits no longer.
+- A live process may begin a turn for the output of its tool `monitor`. Then the notification comes before the `init` frame.
+- The answers to questions of the model go by the place of the question.
 """
 
 from __future__ import annotations
@@ -21,16 +24,28 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clisup.backends.base import Carried, Decoded
+from clisup.backends.approvals import ApprovalAnswer, answers_by_place
+from clisup.backends.base import Carried, Decoded, LaunchRequest
 from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.frames import Assistant, Count, StreamEvent, UsageCounts, User
 from clisup.backends.claude.messages import blocks_of, tool_uses
 from clisup.backends.claude.rare_frames import session_init
 from clisup.backends.claude.result import denied_tools
-from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status, too_deep
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_number,
+    get_str,
+    status,
+    too_deep,
+)
 from clisup.backends.long_texts import qwen_passes_on
 from clisup.backends.qwen.errors import UNASKED, explain_error, explain_retry
 from clisup.model.events import (
+    ApprovalRequested,
     AssistantMessage,
     BackendRetry,
     Block,
@@ -49,6 +64,7 @@ from clisup.model.verdict import Terminal
 __all__ = ["QwenDecoder", "own_words"]
 
 API_ERROR = "[API Error: "
+_ASKS_USER = "ask_user_question"
 
 
 class _EndCounts(Struct):
@@ -87,11 +103,26 @@ class QwenDecoder(ClaudeDecoder):
 
     passes_on = staticmethod(qwen_passes_on)
 
-    def __init__(self, carried: Carried, *, expand: bool = False) -> None:
-        super().__init__(carried)
-        self._expand = expand  # a command of the CLI may need no model
+    def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        super().__init__(carried, request)
+        self._expand = request is not None and request.expand  # a command of the CLI may need no model
+        self._asked: dict[str, tuple[str, str, list[str] | None]] = {}
+        self._began = self._notified = False
         self._carried_usage = carried.usage
         self._last = _Open(None)
+
+    @property
+    def ends_when_idle(self) -> bool:
+        """Return False: the result comes after the reports of all sub-agents."""
+        return False
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
+        """Return the `control_response` to an open permission request of a live process. Raises `UsageError` for odd answers."""
+        questions = next((texts for named, _, texts in self._asked.values() if named == approval_id), None)
+        if questions is not None and answer.decision == "allow":
+            places = answers_by_place(questions, answer)
+            answer = replace(answer, updated_input={**(answer.updated_input or {}), "answers": places})
+        return super().answer(approval_id, answer)
 
     # The frequent frames
 
@@ -167,6 +198,9 @@ class QwenDecoder(ClaudeDecoder):
         ]
         results = [event for event in events if isinstance(event, ToolResult)]
         self._last.shown = self._last.shown and not results
+        for result in results:
+            if (asked := self._asked.pop(result.tool_use_id or "", None)) is not None:
+                events += self._questions.withdraw(asked[1])
         return events
 
     # The rare frames
@@ -179,6 +213,19 @@ class QwenDecoder(ClaudeDecoder):
             return Decoded(handle(self, value)) if isinstance(value, dict) else Decoded(())
         except (MalformedError, ValueError):
             return super()._rare(None, line, data)
+
+    def _request(self, frame: Frame, line: Line) -> Decoded:
+        decoded = super()._request(frame, line)
+        for event in decoded.events:
+            if isinstance(event, ApprovalRequested) and event.tool_use_id is not None:
+                asks = [get_str(asked, "question") or "" for asked in get_dicts(event.input, "questions")]
+                texts = asks if event.tool_name == _ASKS_USER else None
+                self._asked[event.tool_use_id] = (event.approval_id, get_str(frame, "request_id") or "", texts)
+        return decoded
+
+    def _init(self, frame: Frame) -> list[EventBase]:
+        self._began = True
+        return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
     def _retry(self, frame: Frame) -> list[EventBase]:
         """Report a retry. With a delay it is a rate limit, without one the answer was broken, empty or cut."""
@@ -204,6 +251,7 @@ class QwenDecoder(ClaudeDecoder):
         return self._tasks.runs({**task, "task_type": task.get("subagent_type")})
 
     def _task_notified(self, frame: Frame) -> list[EventBase]:
+        self._notified = self._notified or not self._began
         return self._tasks.notified(get_dict(frame, "data"))
 
     def _result(self, frame: Frame) -> Decoded:
@@ -226,8 +274,11 @@ class QwenDecoder(ClaudeDecoder):
             error=failure,
             denied=denied_tools(frame),
             structured=frame.get("structured_result"),
+            follow_up=self._notified,
+            interrupted=failure is not None and failure.kind == "cancelled",
         )
-        return Decoded([*self._messages.finish(), *self._denials.rest(frame)], terminal)
+        self._began = self._notified = False
+        return Decoded([*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)], terminal)
 
 
 def _key(frame: Frame) -> str:
@@ -242,10 +293,6 @@ def _tool_progress(frame: Frame) -> list[EventBase]:
 
 def _of_the_tool(result: ToolResult) -> ToolResult:
     return replace(result, content=own_words(result.content)) if result.is_error else result
-
-
-def _init(frame: Frame) -> list[EventBase]:
-    return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
 
 def _said(name: str, frame: Frame) -> list[EventBase]:
@@ -305,7 +352,7 @@ def _is_used(usage: Usage) -> bool:
 
 
 _OWN: dict[str, Callable[[QwenDecoder, Frame], list[EventBase]]] = {
-    "system/init": lambda _, frame: _init(frame),
+    "system/init": QwenDecoder._init,
     "system/retry": QwenDecoder._retry,
     "system/task_started": QwenDecoder._task_started,
     "system/task_notification": QwenDecoder._task_notified,

@@ -45,6 +45,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ),
     ErrorRule("text", r"Model stream ended|empty response|Streaming request failed", "server"),
     ErrorRule("text", r"(?i)loop detected", "max_turns"),
+    ErrorRule("text", r"^Operation cancelled\.", "cancelled"),
     # Exits without a result.
     ErrorRule("exit", "53", "max_turns", "raise --max-session-turns, or model.maxSessionTurns in the CLI's settings"),
     ErrorRule("exit", "55", "budget", "raise --max-wall-time or --max-tool-calls"),

@@ -126,6 +126,11 @@ class Run:
         return self._live
 
     @property
+    def resumes_session(self) -> bool:
+        """Tell whether the process began with an existing native session."""
+        return self._settings.request.resume
+
+    @property
     def ending(self) -> bool:
         """Tell whether the whole run is being ended. The daemon can also end a single turn of a live process."""
         return self._termination.retired is not None or (self._keeper.ending and self._keeper.order_is_due)

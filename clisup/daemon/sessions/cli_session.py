@@ -52,7 +52,7 @@ class CliSession:
         return (native, True) if resume else (self._fresh(native, run), False)
 
     def _fresh(self, native: str, run: int) -> str | None:
-        can = self._context.backend.adapter.capabilities
+        can = self._context.capabilities
         if not can.chosen_id:
             return None
         return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._context.id}"
@@ -63,7 +63,7 @@ class CliSession:
             return False
         if context.spec.resume_native_id == native:  # also the transcript that clisup has written for this session
             return True
-        if native == context.id and not context.backend.adapter.capabilities.chosen_id:
+        if native == context.id and not context.capabilities.chosen_id:
             return False  # the CLI has never reported an id
         return ledger.completed > 0 or transcript_exists(self.pattern())
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import trio
 from msgspec.structs import replace
 
+from clisup.backends.base import Capabilities
 from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
 from clisup.daemon.journal.recorder import Recorder
@@ -122,6 +123,11 @@ class SessionContext:
     def live_mode(self) -> bool:
         """Tell whether one process serves all turns."""
         return (self.spec.mode or self.backend.mode) == "live"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return the features of the backend in the session's mode."""
+        return self.backend.adapter.capabilities.of(live=self.live_mode)
 
     def setting(self, name: str) -> str | None:
         """Return the model or permission mode: the last change by a client, else the value at the opening."""

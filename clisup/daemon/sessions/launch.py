@@ -110,9 +110,12 @@ class Launcher:
         failpoint("intent.after")
         return Launch(number, run_dir, draft, cgroup)
 
-    async def later(self, turn_id: str, prompt: StoredPrompt, number: int) -> Draft:
-        """Return the launch of a later turn of the live run `number`. Raises as `prepare` does."""
-        named = (self._context.native_id, True)
+    async def later(self, turn_id: str, prompt: StoredPrompt, number: int, *, resumed: bool) -> Draft:
+        """Return the launch of a later turn of the live run `number`. Raises as `prepare` does.
+
+        `resumed`: the run began with an existing native session.
+        """
+        named = (self._context.native_id, resumed)
         return self._draft(await self._backend.ready(), turn_id, prompt, named, number, later=True)
 
     def _draft(
@@ -174,7 +177,7 @@ class Launcher:
         """
         intent = await self._context.services.storage.with_retry(run_dir.intent)
         native, resume = intent.get("native") or self._cli.name(None, 1)
-        named = (self._context.native_id, True) if later else (native, bool(resume))
+        named = (self._context.native_id if later else native, bool(resume))
         request = self._request(tuple(intent.get("argv", ())), prompt or {"text": "-"}, named, run_dir)
         turn_id = later or intent.get("turn_id")
         return dataclasses.replace(

@@ -11,7 +11,6 @@ from functools import partial
 import structlog
 import trio
 
-from clisup.backends.base import Capabilities
 from clisup.config.session_spec import SessionApprovals, SessionSpec, SessionWorktree, params_digest
 from clisup.daemon.backends import Backend, Backends
 from clisup.daemon.services import Services
@@ -156,7 +155,7 @@ class SessionOpening:
         _check_cwd(params.cwd)
         self._check_writer(params.resume_native_id or session_id)
         backend.environment(request_env=params.env or {}, sets={}, markers={})
-        _check_capabilities(params, backend.name, backend.adapter.capabilities)
+        _check_capabilities(params, backend)
         check_history_of(params, backend, max_image_bytes=self._services.config.daemon.max_image_bytes)
 
     def _check_room(self, session_id: str) -> None:
@@ -335,8 +334,13 @@ def _check_cwd(cwd: str) -> None:
     )
 
 
-def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilities) -> None:
+_FEATURES = {"mcp_config": "mcp"}  # names in `Capabilities` of params with another name
+
+
+def _check_capabilities(params: SessionNewParams, backend: Backend) -> None:
     """Refuse params that the backend does not support. Raises `UsageError`: unsupported, invalid_params."""
+    live = (params.mode or backend.mode) == "live"
+    can = backend.adapter.capabilities.of(live=live)
     wants = {
         "system_prompt": params.system_prompt is not None and can.system_prompt is False,
         "mcp_config": params.mcp_config is not None and not can.mcp,
@@ -349,14 +353,14 @@ def _check_capabilities(params: SessionNewParams, backend: str, can: Capabilitie
     }
     for name in (name for name, missing in wants.items() if missing):
         raise UsageError(
-            f"backend {backend!r} does not support {name}",
+            f"backend {backend.name!r} does not support {name}: {backend.adapter.lack(name, _FEATURES.get(name, ''))}",
             kind="unsupported",
             hint="see backend/list, or clisup backends --json",
         )
     modes = can.permission_modes
     if params.permission_mode is not None and modes is not None and params.permission_mode not in modes:
         raise UsageError(
-            f"backend {backend!r} has no permission mode {params.permission_mode!r}",
+            f"backend {backend.name!r} has no permission mode {params.permission_mode!r}",
             kind="invalid_params",
             hint=f"it has: {', '.join(modes) or 'none'}",
         )

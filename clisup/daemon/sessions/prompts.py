@@ -128,9 +128,9 @@ class PromptQueue:
         backend, limits = self._context.backend, self._context.services.config.daemon
         if not (images := params.images):
             return
-        if not backend.adapter.capabilities.images:
+        if not self._context.capabilities.images:
             raise UsageError(
-                f"backend {backend.name} takes no images in its prompts ({backend.adapter.kind} has no such feature)",
+                f"backend {backend.name} takes no images in its prompts ({backend.adapter.lack('images')})",
                 kind="unsupported",
                 hint="send only text, or use another backend: docs/backends/README.md says which take images",
                 param="prompt",
@@ -145,10 +145,10 @@ class PromptQueue:
         """Refuse an output schema that the backend does not support. A steered prompt has no answer of its own."""
         if params.output_schema is None:
             return
-        adapter = self._context.backend.adapter
-        if not adapter.capabilities.structured:
+        backend = self._context.backend
+        if not self._context.capabilities.structured:
             raise UsageError(
-                f"backend {self._context.backend.name} takes no output_schema ({adapter.kind} has no such feature)",
+                f"backend {backend.name} takes no output_schema ({backend.adapter.lack('structured')})",
                 kind="unsupported",
                 hint="describe the form in the prompt, or use a backend with `structured` in backend/list",
                 param="output_schema",

@@ -290,7 +290,7 @@ class TurnRunner:
             if live.gone.is_set() or self.cancelled:
                 continue
             await self._cli.check_writers()
-            draft = await self._launcher.later(turn.id, prompt, live.run.number)
+            draft = await self._launcher.later(turn.id, prompt, live.run.number, resumed=live.run.resumes_session)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
                 await self._unless_cancelled(partial(live.replace, text))

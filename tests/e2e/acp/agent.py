@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clisup.backends.base import ApprovalAnswer
+from clisup.backends.acp.adapter import AcpAdapter
+from clisup.backends.base import Adapter, ApprovalAnswer
 from tests.e2e.fake_messages_api import FakeMessagesAPI
 
 DENY = ApprovalAnswer("deny")
@@ -45,3 +46,5 @@ class Agent:
     api: Callable[[str], FakeMessagesAPI]  # for the name of a scenario
     environment: Callable[[Run, str, Path], dict[str, str]]  # for the API's address and the home directory
     runs: tuple[tuple[Run, ...], ...]
+    adapter: Adapter = field(default_factory=AcpAdapter)
+    folder: str = ""  # of its recordings, below tests/recordings

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from clisup.backends.base import Adapter, ApprovalAnswer, Carried, Decoded, LaunchRequest
@@ -41,10 +42,14 @@ def converse(
     signal_after: tuple[str, int] | None = None,
     limit_s: float = LIMIT_S,
 ) -> Talk:
-    """Run one turn to the process's end. The text in `cancel_after` or `signal_after`, once seen in a line, has the turn
-    interrupted by the decoder's own words, or by a signal. Every approval gets `answer`, or that of its tool in `answers`.
+    """Run one turn to the process's end, which also ends a live process.
+
+    The text in `cancel_after` or `signal_after`, once seen in a line, has the turn interrupted by the decoder's own words, or by
+    a signal. Every approval gets `answer`, or that of its tool in `answers`.
     """
     spec = adapter.launch(request)
+    for name, content in spec.files.items():
+        (Path(request.scratch) / name).write_bytes(content.encode() if isinstance(content, str) else content)
     decoder = adapter.decoder(Carried(cost_usd=0.0, usage=NO_USAGE), request)
     pipe = subprocess.PIPE
     process = subprocess.Popen(
@@ -53,7 +58,7 @@ def converse(
         stdout=pipe,
         stderr=pipe,
         cwd=request.cwd,
-        env={**env, **spec.env},
+        env={**dict.fromkeys(spec.closed_env, ""), **env, **spec.env},
         start_new_session=True,
     )
     assert process.stdin is not None
@@ -74,6 +79,8 @@ def converse(
             talk.decoded.append(decoded)
             for reply in decoded.replies:
                 _say(process.stdin, reply if isinstance(reply, str) else None)
+            if decoded.terminal and request.live:
+                _say(process.stdin, None)
             for event in decoded.events:
                 if isinstance(event, ApprovalRequested):
                     given = (answers or {}).get(event.tool_name, answer)

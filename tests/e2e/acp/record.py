@@ -3,6 +3,7 @@
     python -m tests.e2e.acp.record                                            # every run of qwen, two at a time
     python -m tests.e2e.acp.record text memory                                # some of them, by the first name of a session
     python -m tests.e2e.acp.record --agent opencode --agents DIRECTORY        # an agent of tests/e2e/acp/agents.py
+    python -m tests.e2e.acp.record --agent gemini-live                        # a live process of a kind of its own
 
 The agent gets the adapter's own words: its launch spec, then the decoder's replies. Home and directory are thrown away, the
 environment is built from nothing, the fake API is on loopback. Stdout is stored as it came, but for scratch paths, ports and
@@ -23,23 +24,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clisup.backends.acp.adapter import AcpAdapter
+import msgspec
+
 from clisup.backends.base import LaunchRequest
+from clisup.model.usage import NO_USAGE
 from tests.e2e.acp.agent import Agent, Run
 from tests.e2e.acp.agents import AGENTS
 from tests.e2e.acp.dialogue import Talk, converse
+from tests.e2e.acp.native import NATIVE
 from tests.e2e.acp.qwen import QWEN
 from tests.e2e.lab import ROOT
 
-RECORDINGS = ROOT / "tests" / "recordings" / "acp"
-BY_NAME = {agent.name: agent for agent in (QWEN, *AGENTS)}
+RECORDINGS = ROOT / "tests" / "recordings"
+BY_NAME = {agent.name: agent for agent in (QWEN, *AGENTS, *NATIVE)}
 
 
 def record(agent: Agent, agents: Path, runs: tuple[Run, ...], target: Path) -> list[str]:
     """The runs of one session, one after the other, with one home and one fake."""
     # not under /tmp: codex refuses to put its helpers there
     root = Path(tempfile.mkdtemp(prefix="clisup-record-", dir="/var/tmp"))
-    for name in ("home", "cwd"):
+    for name in ("home", "cwd", "run"):
         (root / name).mkdir()
     lines, session = [], None
     command = agent.command(agents)
@@ -52,13 +56,14 @@ def record(agent: Agent, agents: Path, runs: tuple[Run, ...], target: Path) -> l
                 native_session_id=native,
                 resume=native is not None,
                 cwd=str(root / "cwd"),
+                scratch=str(root / "run"),
                 **run.request,
             )
             variables = agent.environment(run, api.url, root / "home")
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(root / "home"), "LANG": "C.UTF-8", **variables}
             kill = (run.kill_after, signal.SIGKILL) if run.kill_after else None
             talk = converse(
-                AcpAdapter(), request, env, answer=run.answer, answers=run.answers, cancel_after=run.cancel_after,
+                agent.adapter, request, env, answer=run.answer, answers=run.answers, cancel_after=run.cancel_after,
                 signal_after=kill,
             )  # fmt: skip
             session = next(
@@ -83,11 +88,13 @@ def _store(
     meta = {
         "scenario": run.scenario,
         "cli_version": agent.version,
-        "argv": [Path(word).name for word in request.command],
+        "argv": [Path(word).name for word in agent.adapter.launch(request).argv]
+        if agent.folder
+        else [Path(word).name for word in request.command],
         "environment": names,
         "prompt": run.prompt,
         "launch": launch,
-        "carried": {"cost_usd": 0.0},
+        "carried": {"usage": msgspec.to_builtins(NO_USAGE)} if agent.folder else {"cost_usd": 0.0},
         "exit_code": talk.returncode if talk.returncode >= 0 else None,
         "signal": -talk.returncode if talk.returncode < 0 else None,
         "stderr": talk.stderr.decode(errors="replace"),
@@ -142,7 +149,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, help="default: the directory of the agent's recordings")
     options = parser.parse_args()
     agent = BY_NAME[options.agent]
-    target = options.to or RECORDINGS / f"{agent.name}-{agent.version}"
+    target = options.to or RECORDINGS / (agent.folder or f"acp/{agent.name}-{agent.version}")
     chosen = [runs for runs in agent.runs if not options.session or runs[0].name in options.session]
     started = time.monotonic()
     with ThreadPoolExecutor(max_workers=2) as pool:

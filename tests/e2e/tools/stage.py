@@ -20,11 +20,13 @@ from tests.e2e.api.lab import API_KINDS, ApiLab
 from tests.e2e.codex import fake_api as codex
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import Scenario as CodexScenario
+from tests.e2e.gemini import scenarios as gemini
+from tests.e2e.gemini.lab import GeminiLab
 from tests.e2e.lab import ClaudeLab, Lab, running
 from tests.e2e.qwen import scenarios as qwen
 from tests.e2e.qwen.lab import QwenLab
 
-CLIS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live", "qwen")
+CLIS = ("claude", "claude-live", "codex", "codex-exec", "demo", "demo-live", "qwen", "qwen-live")
 """Every way to run a CLI that takes our bridge."""
 
 KINDS = (*CLIS, *API_KINDS)
@@ -168,6 +170,11 @@ def _qwen(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
     return QwenLab(claude.Scenario("tools", claude.in_turn(*said, qwen.say("Done."))), config=config)
 
 
+def _gemini(stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
+    said = [gemini.calls(*[gemini.call(f"mcp_clisup_{name}", given) for name, given in calls]) for calls in script]
+    return GeminiLab(gemini.Scenario("tools", gemini.in_turn(*said, gemini.says("Done."))), config=config)
+
+
 def _api(kind: str, stage: Stage, script: Sequence[Scripted], config: str) -> Lab:
     """The same calls as each API writes them."""
     made = {"anthropic-api": _anthropic_message, "chat-api": _chat_message, "responses-api": _responses_message}[kind]
@@ -212,6 +219,7 @@ _LABS: dict[str, Callable[[Stage, Sequence[Scripted], str], Lab]] = {
     "claude": _claude,
     "codex": partial(_codex, "codex"),
     "codex-exec": partial(_codex, "codex-exec"),
+    "gemini": _gemini,
     "qwen": _qwen,
     "demo": _demo,
     **{kind: partial(_api, kind) for kind in API_KINDS},
