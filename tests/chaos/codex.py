@@ -2,8 +2,8 @@
 
 The prompt is the script, a step a line: `@bash COMMAND`, `@hang COMMAND` (nobody waits for its end), `@ask COMMAND` (outside of
 the sandbox, which asks), `@fail STATUS`, `@stall` (after a first piece of text). When all steps are done, the other lines are
-the answer: `@think TEXT`, `@stream COUNT SIZE`, `@first` (quotes the first prompt of the conversation), or text. The ids of a
-reply come from the prompt's number and the step, so they are the same whatever else is asked meanwhile.
+the answer: `@think TEXT`, `@stream COUNT SIZE`, `@slow COUNT SECONDS`, `@first` (quotes the first prompt of the conversation),
+or text. The ids of a reply come from the prompt's number and the step, so they are the same whatever else is asked meanwhile.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tests.e2e.codex import fake_api as api
 from tests.e2e.codex.provider import KEY_NAME, codex_binary, provider
 from tests.e2e.codex.scenarios import MODEL
 from tests.e2e.fake_messages_api import Recorded
-from tests.e2e.scenarios import Body, Event, Reply, Stall
+from tests.e2e.scenarios import Body, Event, Pause, Reply, Stall
 from tests.e2e.scenarios import Scenario as Played
 
-__all__ = ["CodexCast", "play"]
+__all__ = ["CodexCast", "respond"]
 
 _ON: dict[str, Any] = {"exit": None, "code_at_close": 0}
 _CALM = {"int_grace": 60.0, "term_grace": 1.0, "model_idle": 600.0}
@@ -70,7 +70,7 @@ BREAKS = Kind(
         Script("@first", exit=Exit(signal=9), act="kill cli at rest", rest_s=0.3),
         Script("@stall", exit=Exit(signal=9), outcome="failed", act="kill cli", ready=_SAYS),
         Script("@stall", exit=Exit(), outcome="failed", act="kill keeper", ready=_SAYS),
-        Script("@first\n@stream 30 80", **_ON),
+        Script("@stall", exit=Exit(signal=9), outcome="interrupted", act="interrupt", ready=_SAYS),
     ),
     _CALM,
     "live",
@@ -140,7 +140,7 @@ class CodexCast(Cast):
         assert session and number, body
         with self._lock:
             self._requests[session[0], int(number[1]), step] += 1
-        return play(prompt, step, 100 * int(number[1]) + step, (api.prompts(body) or [""])[0])
+        return respond(body, 100 * int(number[1]) + step)
 
 
 class _Fake(api.FakeResponsesAPI):
@@ -162,8 +162,9 @@ def _latest(body: Body) -> tuple[str, int]:
     return prompt, done
 
 
-def play(prompt: str, step: int, n: int, first: str) -> Reply:
-    """The answer to this step of a prompt, as request `n`."""
+def respond(body: Body, n: int) -> Reply:
+    """The answer to the next step of the last prompt, with ids of `n`."""
+    prompt, step = _latest(body)
     lines = [line.partition(" ") for line in prompt.splitlines()]
     steps = [(word, rest) for word, _, rest in lines if word in ("@bash", "@ask", "@hang", "@fail", "@stall")]
     if step < len(steps):
@@ -185,11 +186,15 @@ def play(prompt: str, step: int, n: int, first: str) -> Reply:
                 continue
             case "@think":
                 items.append(api.reasoning(*rest.split()))
+            case "@slow":  # so many pieces, one every so many seconds
+                count, pause = rest.split()
+                pieces = api.events(n, api.message(*(f"{k} " for k in range(int(count)))))
+                return [*(each for event in pieces for each in (event, Pause(float(pause)))), api.completed(n)]
             case "@stream":
                 count, size = map(int, rest.split())
                 items.append(api.message(*(f"{k} ".ljust(size, "x") for k in range(count))))
             case "@first":
-                items.append(api.message("You first said: ", first))
+                items.append(api.message("You first said: ", (api.prompts(body) or [""])[0]))
             case _:
                 items.append(api.message(word + space + rest))
     return api.said(n, *items)

@@ -21,10 +21,10 @@ from clisup.backends.codex.errors import CodexFailure, explain_refusal, explain_
 from clisup.backends.codex.items import CodexMessages
 from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import (
-    INTERRUPT,
     THREAD,
     answer_to,
     interrupt,
+    interrupts,
     open_thread,
     start_turn,
     turn_request,
@@ -103,8 +103,12 @@ class CodexDecoder(CodexTurn):
         self._questions = Questions(request.run)
 
     def interrupt(self) -> str | None:
-        """Return the request that ends the running turn, once codex has named the turn."""
-        return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+        """Return the requests that end the running turn and its commands, once codex has named the turn.
+
+        The commands of a process for one turn end with the process.
+        """
+        commands = self._calls.processes if self._request.live else ()
+        return interrupt(self._thread, self._turn, commands) if self._thread and self._turn else None
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open question, in the form that codex wants for its kind."""
@@ -124,14 +128,14 @@ class CodexDecoder(CodexTurn):
     def _answer(self, frame: Frame) -> Decoded:
         asked = frame["id"]
         if "error" in frame:
-            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"))
+            return NOTHING if interrupts(asked) else self._refused(get_dict(frame, "error"))
         result = get_dict(frame, "result")
         if asked == THREAD:
             return self._opened(result)
         if asked == turn_request(self._request):
             self._turn = get_str(get_dict(result, "turn"), "id")
             return NOTHING
-        return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
+        return NOTHING if interrupts(asked) else Decoded((), replies=(open_thread(self._request),))
 
     def _refused(self, error: Frame) -> Decoded:
         message = get_str(error, "message") or "codex refused without a message"

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from clisup.errors import ClisupError
-from tests.e2e.codex.lab import CodexLab
+from tests.e2e.codex.lab import CodexLab, running_with
 from tests.e2e.codex.scenarios import SLOW, Scenario, fail, remember, run, say
 from tests.e2e.codex.test_answers import FIRST, SECOND
 from tests.e2e.codex.test_approvals import ESCALATED, SERVER, answer, asked, resolved
 from tests.e2e.codex.test_structured import BY_SCHEMA, SCHEMA
+from tests.e2e.lab import poll
 from tests.e2e.scenarios import in_turn
 
 pytestmark = pytest.mark.e2e
@@ -71,6 +72,26 @@ def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Lab) -> None:
         with here.client() as client:
             assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
         assert here.turn("Go on.", session=session)["text"] == text
+    assert len(here.pids(session)) == 1
+
+
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("mode", ["workspace-write", "danger-full-access"])
+def test_an_interrupt_ends_the_commands_of_its_turn_and_no_others(lab: Lab, mode: str) -> None:
+    """By itself codex 0.169.0 ends the turn, and the command goes on."""
+    earlier, own = (f"sleep {3720 + n + len(mode)}" for n in (1, 2))
+    here = lab(Scenario("runs", in_turn(run(earlier, yield_time_ms=300), say("It runs."), run(own), say("Well."))))
+    session = here.open(permission_mode=mode, **LIVE)
+    assert here.turn(session=session)["text"] == "It runs."
+    here.prompt(session)
+    poll(lambda: running_with(own), "the start of the command")
+    with here.client() as client:
+        assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
+    poll(lambda: not running_with(own), "the end of the command")
+    assert running_with(earlier) and here.turn(session=session)["text"] == "Well."
+    with here.client() as client:
+        client.call("session/close", session_id=session)
+    poll(lambda: not running_with(earlier), "the end of the other command")
     assert len(here.pids(session)) == 1
 
 
