@@ -51,10 +51,10 @@ doors: $(READY)  ## drive the doors by clients of others: the official ones for 
 	@sh tests/e2e/install_cli.sh doors-acp tests/doors/acp/npm
 	CLISUP_CI=1 $(BIN)/python -m pytest tests/doors -m "long or e2e"
 
-zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more)
+zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more; CLI=codex)
 	$(BIN)/python -m tests.zoo.run
 
-chaos: $(READY)  ## kill -9 the daemon 200 times, at every failpoint and at random; compare all event logs (KILLS=10000 for more)
+chaos: $(READY)  ## kill -9 the daemon 200 times, at every failpoint and at random; compare all event logs (KILLS=10000 for more; CLI=codex)
 	$(BIN)/python -m tests.chaos.run
 
 upgrade: $(READY)  ## begin turns with older code, kill its daemon, go on with this code; compare all events (FROM=v0.1.0)

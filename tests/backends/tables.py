@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -14,8 +14,10 @@ from clisup.backends.base import Adapter, Capabilities
 from clisup.backends.declarations import REQUIRED_ATTRIBUTES, REQUIRED_METHODS
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.model.events import EVENT_TYPES, TurnErrorKind
+from tests.backends.tried import SHOWN_BY_TESTS, TRIED
+from tests.versions import RECORDED
 
-__all__ = ["SHOWN", "ability_table", "error_tables", "event_table"]
+__all__ = ["ABILITIES", "SHOWN", "ability_table", "error_tables", "event_table"]
 
 SHOWN = tuple(kind for kind in BUILT_IN if kind != "demo")  # the demo equals claude
 _DAEMON_ONLY = frozenset(
@@ -32,30 +34,43 @@ _DAEMON_ONLY = frozenset(
         "stderr",
     }
 )
-_FLAGS = {
-    "deltas": "text as deltas",
-    "thinking": "thinking",
-    "resume": "sessions of many turns",
-    "live": "live sessions",
-    "live_by_default": "live by default",
-    "steer": "steering",
-    "chosen_id": "native session id of your choice",
-    "fork": "fork and rewind",
-    "history": "`history`",
-    "structured": "`output_schema`",
-    "images": "images",
-    "system_prompt": "`system_prompt`",
-    "mcp": "`mcp_config`",
-    "tools": "`tools` of a session",
-    "caller_tools": "`tools` of a prompt",
-    "cli_tools": "`cli_tools`",
-    "approvals": "approvals",
-    "usage": "usage",
-    "cost": "cost",
+ABILITIES: Mapping[str, tuple[str, Callable[[Adapter], bool | None]]] = {
+    "one_shot": ("one-shot sessions", lambda a: a.capabilities.one_shot),
+    "live": ("live sessions", lambda a: a.capabilities.live),
+    "live_by_default": ("live by default", lambda a: a.capabilities.live_by_default),
+    "steer": ("steering", lambda a: a.capabilities.steer),
+    "kept": ("an interrupt keeps a live process", lambda a: a.capabilities.live),
+    "resume": ("sessions of many turns", lambda a: a.capabilities.resume),
+    "fork": ("fork and rewind", lambda a: a.capabilities.fork),
+    "history": ("`history`", lambda a: a.capabilities.history),
+    "chosen_id": ("native session id of your choice", lambda a: a.capabilities.chosen_id),
+    "native_sessions": ("list of native sessions", lambda a: a.native_sessions is not None),
+    "deltas": ("text as deltas", lambda a: a.capabilities.deltas),
+    "thinking": ("thinking", lambda a: a.capabilities.thinking),
+    "approvals": ("approvals", lambda a: a.capabilities.approvals),
+    "structured": ("`output_schema`", lambda a: a.capabilities.structured),
+    "images": ("images", lambda a: a.capabilities.images),
+    "system_prompt": ("`system_prompt`", lambda a: a.capabilities.system_prompt),
+    "mcp": ("`mcp_config`", lambda a: a.capabilities.mcp),
+    "tools": ("`tools` of a session", lambda a: a.capabilities.tools),
+    "caller_tools": ("`tools` of a prompt", lambda a: a.capabilities.caller_tools),
+    "cli_tools": ("`cli_tools`", lambda a: a.capabilities.cli_tools),
+    "set_model": ("another model for a live process", lambda a: "model" in a.capabilities.controls),
+    "set_permission_mode": (
+        "another permission mode for a live process",
+        lambda a: "permission_mode" in a.capabilities.controls,
+    ),
+    "context_usage": ("`session/context_usage`", lambda a: "context_usage" in a.capabilities.controls),
+    "compact": ("`session/compact`", lambda a: "compact" in a.capabilities.controls),
+    "models": ("`backend/models`", lambda a: type(a).models_flags is not Adapter.models_flags),
+    "usage": ("usage", lambda a: a.capabilities.usage),
+    "cost": ("cost", lambda a: a.capabilities.cost),
 }
+"""Ability to its words in the table, and whether an adapter declares it."""
 _TOKENS = (
     "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "reasoning_tokens",
 )  # fmt: skip
+_TRIED_WITH = {**RECORDED, "acp": f"`qwen --acp` {RECORDED['qwen']}"}
 _PLACES = {"code": "code", "status": "HTTP", "exit": "exit", "text": "message", "stderr": "stderr"}
 _KINDS: tuple[TurnErrorKind, ...] = get_args(TurnErrorKind)
 
@@ -75,7 +90,11 @@ def event_table() -> str:
 def ability_table() -> str:
     """Return the features of all backends, and the table of the others, with the counts of `usage`."""
     capabilities = {kind: adapter.capabilities for kind, adapter in _adapters().items()}
-    rows = [[words, *(_feature(can, flag) for can in capabilities.values())] for flag, words in _FLAGS.items()]
+    rows = [
+        [words, *(_ability(name, declares, adapter) for adapter in _adapters().values())]
+        for name, (words, declares) in ABILITIES.items()
+    ]
+    rows += [[words, *(_yes(kind in TRIED[name]) for kind in capabilities)] for name, words in SHOWN_BY_TESTS.items()]
     rows.append(["interrupt by", *(can.interrupt for can in capabilities.values())])
     rows += [[f"`{name}`", *(_yes(name in can.tokens) for can in capabilities.values())] for name in _TOKENS]
     rows.append(["`system_prompt_mode`", *(_named(can.system_prompt_modes) for can in capabilities.values())])
@@ -83,6 +102,7 @@ def ability_table() -> str:
     rows.append(
         ["versions", *(f"`{a.default_versions}`" if a.default_versions else "any" for a in _adapters().values())]
     )
+    rows.append(["tried with", *(_TRIED_WITH.get(kind, "loopback fakes of the APIs") for kind in capabilities)])
     return _shared_and_table(["", *capabilities], rows)
 
 
@@ -119,10 +139,11 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "-"
 
 
-def _feature(can: Capabilities, flag: str) -> str:
-    if getattr(can, flag) and flag in (*can.live_only, *can.one_shot_only):
-        return "live" if flag in can.live_only else "one-shot"
-    return _yes(getattr(can, flag))
+def _ability(name: str, declares: Callable[[Adapter], bool | None], adapter: Adapter) -> str:
+    can, there = adapter.capabilities, declares(adapter)
+    if there and name in (*can.live_only, *can.one_shot_only):
+        return "live" if name in can.live_only else "one-shot"
+    return _yes(there)
 
 
 def _yes(there: bool | None) -> str:

@@ -240,6 +240,27 @@ def test_an_interrupt_can_be_asked_for_once_the_turn_is_known() -> None:
     assert one_shot.decoder(Carried(), ASKED).interrupt() is None
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_an_interrupt_of_a_live_turn_names_its_running_commands_because_codex_lets_them_go_on(live: bool) -> None:
+    recording = Recording.of("codex/tool_interrupt")
+    decoder = server.decoder(Carried(), replace(recording.request, live=live))
+    names: list[set[str]] = []
+    for each in recording.lines():
+        decoder.decode(each)
+        asked = [json.loads(text) for text in (decoder.interrupt() or "").splitlines()]
+        ends = [frame for frame in asked if frame["method"] == "thread/backgroundTerminals/terminate"]
+        names.append({frame["params"]["processId"] for frame in ends})
+        for frame in ends:
+            assert decoder.decode(line({"id": frame["id"], "result": {"terminated": True}})).replies == ()
+            assert decoder.decode(line({"id": frame["id"], "error": {"message": "gone"}})).terminal is None
+    started = {
+        frame["params"]["item"]["processId"]
+        for frame in map(json.loads, (each.data for each in recording.lines()))
+        if frame.get("method") == "item/started" and frame["params"]["item"]["type"] == "commandExecution"
+    }
+    assert len(started) == 1 and max(names, key=len) == (started if live else set())
+
+
 NEXT = replace(AGAIN, live=True, later=True, prompt="More of $it.", prompt_id="p-2")
 
 

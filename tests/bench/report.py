@@ -13,7 +13,7 @@ from tests.bench.machine import sentence
 
 __all__ = ["PARTS", "as_text", "document", "merged", "regressions", "splice", "write"]
 
-PARTS = ("counts", "throughput", "latency", "memory", "start", "recovery", "growth")
+PARTS = ("counts", "throughput", "latency", "memory", "start", "recovery", "growth", "turns")
 BEGIN, END = "<!-- made by `make bench RECORD=1`: begin -->", "<!-- made by `make bench RECORD=1`: end -->"
 HEAD = ("figure", "value", "reference", "ratio", "spread", "must (moonshot)", "reached", "stolen")
 PAGE_HEAD = ("figure", "value", "reference", "ratio", "must (moonshot)", "reached")

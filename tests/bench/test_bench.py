@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import counts, growth, latency, memory, recovery, report, run, start, throughput
+from tests.bench import counts, growth, latency, memory, recovery, report, run, start, throughput, turns
 from tests.bench.bare import spoken
 from tests.bench.figures import FAR, Figure, Target, far_off, figure, fit, missing
 from tests.bench.flow import fanned_out, parse, through_daemon, through_relay, typed
@@ -29,7 +29,7 @@ from tests.bench.setting import Setting
 from tests.bench.stolen import MOST, Stolen, Undisturbed
 from tests.versions import VERSIONS
 
-PARTS = {module.PART: module for module in (counts, throughput, latency, memory, start, recovery, growth)}
+PARTS = {module.PART: module for module in (counts, throughput, latency, memory, start, recovery, growth, turns)}
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from harness import Harness
 from zygote import STACKS, Forked, Zygote
 
 from clisup.host.failpoints import VARIABLE
+from tests.chaos.cast import Cast
 from tests.chaos.clients import Up
 from tests.chaos.plan import Plan, Strike
 from tests.chaos.sabotage import SABOTAGES
@@ -37,8 +38,9 @@ COLD = 0.025  # of all lives are a whole `clisup serve`, imports and all
 class Ground(Harness):
     """One state directory and its daemons."""
 
-    def __init__(self, sabotage: str = "") -> None:
-        super().__init__(**CONFIG)
+    def __init__(self, cast: Cast, sabotage: str = "") -> None:
+        super().__init__(**CONFIG, raw=cast.config())
+        self.cast = cast
         self._faults = ""
         self._before = f"tests.chaos.sabotage:{SABOTAGES[sabotage].__name__}" if sabotage else ""
         self.zygote = Zygote()
@@ -93,6 +95,7 @@ class Ground(Harness):
             super().close()
         finally:
             self.zygote.close()
+            self.cast.close()
 
 
 class Killer:

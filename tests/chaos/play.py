@@ -100,9 +100,10 @@ class Play:
         raise AssertionError(f"waited in vain: {why}")
 
     async def _open(self) -> None:
-        self.cwd.mkdir()
+        self._ground.cast.prepare(self.cwd)
         timeouts = self._kind.timeouts or {}
-        await self._call("session/new", backend="demo", cwd=str(self.cwd), timeouts=timeouts, mode=self._kind.mode)
+        about = {"cwd": str(self.cwd), "timeouts": timeouts, "mode": self._kind.mode, **self._ground.cast.params}
+        await self._call("session/new", backend=self._ground.cast.backend, **about)
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -209,6 +210,7 @@ class Play:
         counts += compare.against(self.where, turns, turns if model is None else model, scripts)
         found = {int(path.name[4:]): path.read_text() for path in self.cwd.glob("ran-*")}
         counts += compare.witnessed(self.where, found, self._sent)
+        counts += self._ground.cast.asked(self.where, self.id, self._sent)
         return Played(turns, counts, len(log), sum(map(len, log.values())))
 
     @staticmethod

@@ -2,7 +2,8 @@
 
     python -m tests.chaos.run [--json PATH] [--keep]
 
-In the environment: `KILLS` (200), `SESSIONS` (20), `SEED` (a random one), and `SABOTAGE=rewind|skip|shuffle|exits`, which
+In the environment: `CLI` (demo, or codex: the real one, live, in front of a fake of its API), `KILLS` (200), `SESSIONS`
+(20, of codex 6), `SEED` (a random one), and `SABOTAGE=rewind|skip|shuffle|exits`, which
 breaks the daemon so that events are doubled, lost or reordered, or exits are wrong: the run must then fail.
 """
 
@@ -21,18 +22,21 @@ from pathlib import Path
 import trio
 
 from tests.chaos import report
+from tests.chaos.cast import Cast
 from tests.chaos.clients import Talk, Up
+from tests.chaos.codex import CodexCast
 from tests.chaos.compare import Counts, Turn
 from tests.chaos.lives import COLD, Ground, Killer
 from tests.chaos.plan import Plan, placed
 from tests.chaos.play import Play
 from tests.chaos.sabotage import SABOTAGES
-from tests.chaos.scripts import KINDS, kind_of
 
 __all__ = ["Chaos", "Settings", "reference"]
 
 PROGRESS_S = 5.0
 ALL_STRUCK_FROM = 200  # kills: so many must have met every failpoint
+
+CASTS: dict[str, type[Cast]] = {"demo": Cast, "codex": CodexCast}
 
 Model = dict[str, list[Turn]]
 
@@ -46,8 +50,13 @@ class Settings:
     seed: int = 0
     sabotage: str = ""
     scripts: int = 6
+    cli: str = "demo"
     cold: float = COLD
     keep: bool = False
+
+    def cast(self) -> Cast:
+        """Who plays."""
+        return CASTS[self.cli]()
 
     def chance(self, *what: object) -> random.Random:
         """Random numbers of their own for each part, so that one does not disturb another's."""
@@ -67,7 +76,8 @@ class _Ids:
 
 async def reference(settings: Settings) -> tuple[Model, Counts]:
     """The undisturbed run: each kind once, on a daemon that nobody kills."""
-    ground, up, ids = Ground(), Up(), _Ids()
+    ground, up, ids = Ground(settings.cast()), Up(), _Ids()
+    kinds = {kind.name: kind for kind in map(ground.cast.kind_of, range(settings.sessions))}
     model: Model = {}
     counts = Counts()
     try:
@@ -77,13 +87,13 @@ async def reference(settings: Settings) -> tuple[Model, Counts]:
 
         async def one(name: str) -> None:
             nonlocal counts
-            play = Play(ground, Talk(ground.socket, up), KINDS[name], ids.next(), settings.chance("reference", name))
+            play = Play(ground, Talk(ground.socket, up), kinds[name], ids.next(), settings.chance("reference", name))
             played = await play.run(None, lambda: False, settings.scripts)
             model[name] = played.turns
             counts += played.counts
 
         async with trio.open_nursery() as nursery:
-            for name in sorted({kind_of(slot).name for slot in range(settings.sessions)}):
+            for name in sorted(kinds):
                 nursery.start_soon(one, name)
     finally:
         await trio.to_thread.run_sync(ground.close)
@@ -95,7 +105,7 @@ class Chaos:
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings, self.model = settings, model
-        self.ground, self.up, self._ids = Ground(settings.sabotage), Up(), _Ids()
+        self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage), Up(), _Ids()
         plan = Plan(placed(), settings.chance("plan"))
         cold = 0 if settings.sabotage else settings.cold  # only a zygote's children can be broken
         self.killer = Killer(self.ground, self.up, plan, settings.kills, settings.chance("lives"), cold)
@@ -136,7 +146,7 @@ class Chaos:
 
     async def _slot(self, slot: int) -> None:
         """One session after the other, until the kills are done."""
-        kind, chance = kind_of(slot), self.settings.chance("slot", slot)
+        kind, chance = self.ground.cast.kind_of(slot), self.settings.chance("slot", slot)
         while not self.killer.done.is_set():
             play = Play(self.ground, Talk(self.ground.socket, self.up), kind, self._ids.next(), chance)
             played = await play.run(self.model[kind.name], self.killer.done.is_set, self.settings.scripts)
@@ -179,16 +189,21 @@ class Chaos:
 def main() -> int:
     options = _arguments()
     seed = int(os.environ.get("SEED") or random.randrange(1_000_000))
+    cli = os.environ.get("CLI") or "demo"
+    if cli not in CASTS:
+        sys.exit(f"CLI is one of {', '.join(CASTS)}, not {cli!r}")
     settings = Settings(
         kills=int(os.environ.get("KILLS") or 200),
-        sessions=int(os.environ.get("SESSIONS") or 20),
+        sessions=int(os.environ.get("SESSIONS") or CASTS[cli].sessions),
         seed=seed,
         sabotage=os.environ.get("SABOTAGE", ""),
+        cli=cli,
         keep=options.keep,
     )
     if settings.sabotage not in ("", *SABOTAGES):
         sys.exit(f"SABOTAGE is one of {', '.join(SABOTAGES)}, not {settings.sabotage!r}")
-    print(f"seed {seed}; {settings.kills} kills, {settings.sessions} sessions {settings.sabotage}".rstrip(), flush=True)
+    about = f"seed {seed}; {settings.kills} kills, {settings.sessions} sessions of {cli} {settings.sabotage}"
+    print(about.rstrip(), flush=True)
     began = time.monotonic()
     chaos = trio.run(_run, settings)
     return _report(chaos, round(time.monotonic() - began, 1), options.json)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["CONFIG", "KINDS", "PATTERN", "Act", "Exit", "Kind", "Script", "kind_of"]
+__all__ = ["CONFIG", "PATTERN", "Act", "Exit", "Kind", "Script"]
 
 WORDS, MESSAGE_END = b"ready to be ended", b'"message_stop"'
 
@@ -59,6 +59,8 @@ class Script:
     """It writes its number itself; else one of its tools that ask does."""
     rest_s: float = 0.0
     """For so long nothing is asked of the session after this turn."""
+    code_at_close: int | None = None
+    """With what a live process leaves that is let go after this turn; None: as claude, whose code tells of an error."""
 
     def prompt(self, number: int) -> str:
         """What is sent."""
@@ -72,8 +74,8 @@ class Script:
 
     @property
     def at_close(self) -> Exit:
-        """How a live process ends that is let go after this turn: its code tells whether the last result was an error."""
-        return Exit(0 if self.outcome == "completed" else 1)
+        """How a live process ends that is let go after this turn."""
+        return Exit(int(self.outcome != "completed") if self.code_at_close is None else self.code_at_close)
 
 
 @dataclass(frozen=True)
@@ -150,13 +152,13 @@ _ASK = '@run Bash {"command": "echo NUMBER >> ran-NUMBER"}'
 LIVE = Kind(
     "live",
     (
-        Script("@think a thought\nSome text.\nAnd more.\n@stream 120 80", **_ON, rest_s=0.7),
+        Script("@think a thought\nSome text.\n@stderr a line\nAnd more.\n@stream 120 80", **_ON, rest_s=0.7),
         Script("@background 0.3 the follow-up\nanswered", **_ON, follow_ups=1),
         Script("@delegate 0.3 a report => the final answer\nanswered", **_ON),
         Script('@tool Read {"file_path": "/x"} => content\n@bash exit 3\n@parallel\n@tool A {} => one\n@end', **_ON),
         Script("@count\n@recall\n@huge 60000", **_ON, together=True),
         Script("@stream 40 200 0.01\n@error rate_limit", **_ON, outcome="failed", together=True),
-        Script("@noise\n@usage 1000 200\n@cost 0.25\nfor a price", **_ON, rest_s=0.7),
+        Script("@noise\n@stderr another\n@usage 1000 200\n@cost 0.25\nfor a price", **_ON, rest_s=0.7),
     ),
     _POLITE,
     "live",
@@ -213,10 +215,4 @@ ASKS = Kind(
     "live",
 )
 
-KINDS = {kind.name: kind for kind in (TALK, TOOLS, BYTES, ENDS, SILENT, LIVE, BREAKS, STEERS, ASKS)}
 PATTERN = (TALK, LIVE, TOOLS, ASKS, ENDS, BYTES, BREAKS, SILENT, STEERS, ENDS)
-
-
-def kind_of(slot: int) -> Kind:
-    """The kind that the sessions of this slot have."""
-    return PATTERN[slot % len(PATTERN)]

@@ -165,3 +165,24 @@ def test_a_prompt_that_its_process_had_not_begun_is_queued_and_who_waits_for_it_
         result = wire.answer(waits)
     assert (result["outcome"], result["text"]) == ("completed", "own")
     assert prompt_id in session.end_of(result["turn_id"])["prompt_ids"]
+
+
+@pytest.mark.fault(1)
+def test_stderr_of_a_turn_that_ended_without_the_daemon_is_told_once(serve: Callable[..., Harness]) -> None:
+    """The new daemon reads the turn's end on stdout before it comes to stderr, where the process has said nothing new."""
+    daemon = serve(demo=LIVE)
+    session = daemon.new()
+    words = [f"word {nth}" for nth in range(1, 5)]
+    for nth, word in enumerate(words, 1):
+        turn = session.prompt(f"@stderr {word}\n@wait-file go{nth}\nended")
+        session.await_event("stderr", turn_id=turn)
+        daemon.kill()
+        (daemon.cwd / f"go{nth}").touch()
+        out = session.dir / "runs" / "1" / "out.spool"
+        until(lambda out=out, nth=nth: out.read_bytes().count(b'"type":"result"') == nth)
+        daemon.start()
+        session.await_event("turn_completed", nth)
+        daemon.restart()
+    session.ask("@stderr the last word")
+    assert [event["text"] for event in session.events("stderr")] == [*words, "the last word"]
+    assert len(pids(session)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -183,14 +184,22 @@ class Lab:
         """The pids of the session's CLIs, in their order."""
         return [event["pid"] for event in self.events(session, "process_started")]
 
-    def took(self, mode: str) -> float:
-        """Seconds of a turn in this mode beside the model: the mean of five, behind a first one."""
-        session = self.open(mode=mode)
-        self.turn("First.", session=session)
-        begin = time.monotonic()
-        for n in range(5):
-            self.turn(f"Turn {n}.", session=session)
-        return (time.monotonic() - begin) / 5
+    def laps(self, modes: Sequence[str], rounds: int = 7) -> dict[str, list[float]]:
+        """Seconds of turns in each mode beside the model, behind a first one. The modes take turns, so a load meets all."""
+        sessions = {mode: self.turn("First.", mode=mode)["session_id"] for mode in modes}
+        laps: dict[str, list[float]] = {mode: [] for mode in modes}
+        for n in range(rounds):
+            for mode, session in sessions.items():
+                begin = time.monotonic()
+                self.turn(f"Turn {n}.", session=session)
+                laps[mode].append(time.monotonic() - begin)
+        return laps
+
+    def prove_that_live_is_cheap(self) -> None:
+        """Print what turns take beside the model. Only what is far off fails."""
+        took = {mode: statistics.median(laps) for mode, laps in self.laps(("one-shot", "live")).items()}
+        print(f"\na turn of {self.backend}: {', '.join(f'{mode} {s * 1000:.0f} ms' for mode, s in took.items())}")
+        assert took["live"] < took["one-shot"]
 
     def close(self) -> None:
         """End everything; what the CLI left running would fail the next assertion of the fixture."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,27 +10,13 @@ import pytest
 
 from clisup.backends.contract import essence, expected, frame_faults
 from clisup.backends.registry import get_adapter
-from tests.e2e.acp.qwen import QwenAcpLab
-from tests.e2e.codex.lab import CodexLab
-from tests.e2e.codex.scenarios import SCENARIOS as CODEX
-from tests.e2e.gemini.lab import GeminiLab
-from tests.e2e.lab import ClaudeLab, Lab, running
-from tests.e2e.opencode.lab import OpencodeLab
-from tests.e2e.qwen.lab import QwenLab
+from tests.e2e.lab import Lab, running
+from tests.e2e.labs import LABS
 
 pytestmark = pytest.mark.e2e
 
 NAMES = {"claude": {"reasoning": "thinking", "http_401": "http_401"}, "gemini": {"reasoning": "thinking"}}
 PERMISSIONS = {"qwen": "yolo", "acp": "yolo", "gemini": "yolo", "claude": "bypassPermissions"}
-LABS: dict[str, Callable[[str], Lab]] = {
-    "claude": ClaudeLab,
-    "codex": lambda name: CodexLab(CODEX["codex", name]),
-    "codex-exec": lambda name: CodexLab(CODEX["codex-exec", name], kind="codex-exec"),
-    "qwen": QwenLab,
-    "gemini": GeminiLab,
-    "opencode": OpencodeLab,
-    "acp": QwenAcpLab,
-}
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
     python -m tests.zoo.run [--json PATH] [--workers N]
 
-`KILLS` (1000) and `PAUSES` (200) in the environment say how much. `SABOTAGE=walk` breaks the keeper's walk so that it
+`KILLS` (1000) and `PAUSES` (200) in the environment say how much. `CLI=codex` lets a live codex start the animals (84 and 4).
+`SABOTAGE=walk` breaks the keeper's walk so that it
 spares one process of each tree, `SABOTAGE=pause` makes the daemon take a pause for silence: the run must then fail.
 """
 
@@ -56,6 +57,10 @@ def _arguments() -> argparse.Namespace:
 
 def _run(options: argparse.Namespace, scratch: Path) -> int:
     began = time.monotonic()
+    if os.environ.get("CLI") == "codex":
+        from tests.zoo import codex
+
+        return codex.main(int(os.environ.get("KILLS", "84")), int(os.environ.get("PAUSES", "4")))
     kills, pauses = int(os.environ.get("KILLS", "1000")), int(os.environ.get("PAUSES", "200"))
     paused = pause(pauses, naive=os.environ.get("SABOTAGE") == "pause") if pauses else Pauses()
     if pauses:

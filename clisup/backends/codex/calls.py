@@ -32,13 +32,14 @@ _HEAD_ENDS = "\nOutput:\n"  # the output of a command follows, which may hold an
 class Calls:
     """Reported and answered tool calls."""
 
-    __slots__ = ("_answered", "_asked", "_inputs", "_names")
+    __slots__ = ("_answered", "_asked", "_inputs", "_names", "_processes")
 
     def __init__(self) -> None:
         self._asked: dict[str, ToolUse] = {}  # raw calls without an item
         self._names: dict[str, str] = {}
         self._answered: set[str] = set()
         self._inputs: dict[str, Frame] = {}  # inputs of running items
+        self._processes: dict[str, str] = {}  # codex's names of the processes of running commands
 
     def name_of(self, call: str | None) -> str | None:
         asked = self._asked.get(call or "")
@@ -48,15 +49,23 @@ class Calls:
         """Return the input of a call that runs or waits for an approval. It is empty for a call without an item."""
         return self._inputs.get(call or "", {})
 
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Return codex's names of the processes of running commands."""
+        return tuple(self._processes.values())
+
     def started(self, item: Frame) -> list[EventBase]:
         use = items.tool_use(item)
         self._inputs[use.tool_use_id] = use.input
+        if (process := get_str(item, "processId")) is not None:
+            self._processes[use.tool_use_id] = process
         return self._tell(use)
 
     def completed(self, item: Frame) -> list[EventBase]:
         call = items.item_id(item)
         told = self._tell(items.tool_use(item))
         self._inputs.pop(call, None)
+        self._processes.pop(call, None)
         if call in self._answered:
             return told
         self._answered.add(call)

@@ -26,11 +26,11 @@ from clisup.backends.codex.notices import NOTICES, SILENT, RateLimits, Tokens
 from clisup.backends.codex.protocol import (
     ASK_PROVIDERS,
     DEFAULT_PROVIDER,
-    INTERRUPT,
     PROVIDERS,
     THREAD,
     answer_to,
     interrupt,
+    interrupts,
     open_thread,
     start_turn,
     steer,
@@ -113,8 +113,12 @@ class CodexDecoder(CodexTurn):
         self._taken: list[str] = []  # ids of steered prompts
 
     def interrupt(self) -> str | None:
-        """Return the request that ends the running turn, once codex has named the turn."""
-        return interrupt(self._thread, self._turn) if self._thread and self._turn else None
+        """Return the requests that end the running turn and its commands, once codex has named the turn.
+
+        The commands of a process for one turn end with the process.
+        """
+        commands = self._calls.processes if self._request.live else ()
+        return interrupt(self._thread, self._turn, commands) if self._thread and self._turn else None
 
     def steer(self, later: str, request: LaunchRequest) -> str | None:
         """Return turn/steer for the running turn, once codex has named the turn."""
@@ -140,7 +144,7 @@ class CodexDecoder(CodexTurn):
         if steers(asked):
             return NOTHING  # the item of the prompt shows that the turn has taken it
         if "error" in frame:
-            return NOTHING if asked == INTERRUPT else self._refused(get_dict(frame, "error"), asked)
+            return NOTHING if interrupts(asked) else self._refused(get_dict(frame, "error"), asked)
         result = get_dict(frame, "result")
         if asked == PROVIDERS:
             provider = get_str(result, "defaultProviderId") or DEFAULT_PROVIDER
@@ -149,7 +153,7 @@ class CodexDecoder(CodexTurn):
             return self._opened(result)
         if asked == turn_request(self._request):
             return self._began(result)
-        return NOTHING if asked == INTERRUPT else Decoded((), replies=(open_thread(self._request),))
+        return NOTHING if interrupts(asked) else Decoded((), replies=(open_thread(self._request),))
 
     def _refused(self, error: Frame, asked: Any) -> Decoded:
         told = get_dict(error, "data")

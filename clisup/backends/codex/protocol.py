@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from clisup.backends.base import LaunchRequest
@@ -15,10 +15,10 @@ from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.options import BRIDGE_SERVER
 
 __all__ = [
-    "ASK_PROVIDERS", "DEFAULT_PROVIDER", "GREETING", "INTERRUPT", "PROVIDERS", "THREAD", "Said",
-    "answer_to", "approvals_of", "bridge_launcher",
-    "bridge_words", "config_of", "hidden", "interrupt", "open_thread", "said", "sandbox_of", "start_turn",
-    "steer", "steers", "strict_schema", "switched_off", "toml_value", "trust_of", "turn_request",
+    "ASK_PROVIDERS", "DEFAULT_PROVIDER", "GREETING", "PROVIDERS", "THREAD", "Said", "answer_to", "approvals_of",
+    "bridge_launcher", "bridge_words", "config_of", "hidden", "interrupt", "interrupts", "open_thread", "said",
+    "sandbox_of", "start_turn", "steer", "steers", "strict_schema", "switched_off", "toml_value", "trust_of",
+    "turn_request",
 ]  # fmt: skip
 
 INITIALIZE, THREAD, START_TURN, INTERRUPT, PROVIDERS = 1, 2, 3, 4, 5
@@ -145,8 +145,19 @@ def _input_item(part: str | Image) -> Frame:
     return {"type": "image", "url": part.url}
 
 
-def interrupt(thread: str, turn: str) -> str:
-    return _line(id=INTERRUPT, method="turn/interrupt", params={"threadId": thread, "turnId": turn})
+def interrupt(thread: str, turn: str, commands: Iterable[str] = ()) -> str:
+    """Return the request to end the turn, and one for each running command: by itself codex lets a command go on."""
+    ends = (
+        _line(id=f"{INTERRUPT}-{process}", method="thread/backgroundTerminals/terminate",
+              params={"threadId": thread, "processId": process})
+        for process in commands
+    )  # fmt: skip
+    return _line(id=INTERRUPT, method="turn/interrupt", params={"threadId": thread, "turnId": turn}) + "".join(ends)
+
+
+def interrupts(asked: object) -> bool:
+    """Tell whether the id is one of a request of `interrupt`."""
+    return asked == INTERRUPT or str(asked).startswith(f"{INTERRUPT}-")
 
 
 def answer_to(method: str, asked: str | int) -> str:

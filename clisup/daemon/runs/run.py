@@ -454,9 +454,12 @@ class Run:
         self._sink.turn_ended()
 
     def _place(self, line: Line | None = None, *, after: bool = False) -> SpoolPlace:
-        """Return the place up to which both spools are decoded: before or after `line`."""
+        """Return the place up to which both spools are decoded: before or after `line`.
+
+        An adopted run may come to the end of a turn before it has read the stderr that the journal has.
+        """
         out = self._decoded_to if line is None else line.end if after else line.start
-        return {"out": out, "err": self._err.place}
+        return {"out": out, "err": max(self._err.place, self._sink.turn.journaled_to("err"))}
 
     def _new_turn(self, *, seen: bool) -> None:
         """Begin another turn, or the rest after a turn, with a new decoder and new timers."""

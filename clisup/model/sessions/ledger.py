@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -73,10 +73,17 @@ class TurnRecord(Struct):
     begin: SpoolPlace = field(default_factory=lambda: SpoolPlace(out=0, err=0))
     position: dict[str, Position] = field(default_factory=dict)
 
-    def has_journaled(self, spool: str, end: int, k: int = 0) -> bool:
-        """Tell whether the `k`-th event of the line with this `end` is in the journal."""
+    def has_journaled(self, spool: Literal["out", "err"], end: int, k: int = 0) -> bool:
+        """Tell whether the journal has the `k`-th event of the line with this `end`, in this turn or an earlier one."""
+        if end <= self.begin[spool]:
+            return True
         at = self.position.get(spool)
         return at is not None and (end < at.end or (end == at.end and k <= at.k))
+
+    def journaled_to(self, spool: Literal["out", "err"]) -> int:
+        """Return the place up to which the journal has the lines of this spool."""
+        at = self.position.get(spool)
+        return self.begin[spool] if at is None else max(self.begin[spool], at.end)
 
 
 class Ledger(Struct):

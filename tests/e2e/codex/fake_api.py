@@ -18,7 +18,7 @@ from tests.e2e.fake_messages_api import FakeMessagesAPI, Recorded
 from tests.e2e.scenarios import Answer, Body, Event, Reply
 
 __all__ = [
-    "FAKE_KEY", "FakeResponsesAPI", "Item", "call", "custom_call", "error", "events", "failed", "incomplete", "limits",
+    "FAKE_KEY", "FakeResponsesAPI", "Item", "call", "completed", "custom_call", "error", "events", "failed", "incomplete", "limits",
     "message", "prompts", "reasoning", "refusal", "said", "usage_of",
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def usage_of(n: int) -> Body:
 
 def said(n: int, *items: Item, headers: dict[str, str] | None = None) -> Reply:
     """A whole answer of these items."""
-    return [*events(n, *items, headers=headers), _completed(n)]
+    return [*events(n, *items, headers=headers), completed(n)]
 
 
 def events(n: int, *items: Item, headers: dict[str, str] | None = None) -> list[Event]:
@@ -63,7 +63,8 @@ def events(n: int, *items: Item, headers: dict[str, str] | None = None) -> list[
     return steps
 
 
-def _completed(n: int) -> Event:
+def completed(n: int) -> Event:
+    """The end of an answer."""
     return Event({"type": "response.completed", "response": {"id": f"resp_{n}", "usage": usage_of(n)}})
 
 

@@ -21,7 +21,14 @@ class CodexLab(Lab):
     """`backend` is the kind: `codex` or `codex-exec`. The command is npm's launcher, which clisup looks through."""
 
     def __init__(
-        self, scenario: Scenario, *, kind: str = "codex", args: tuple[str, ...] = (), retries: int = 1, config: str = ""
+        self,
+        scenario: Scenario,
+        *,
+        kind: str = "codex",
+        command: Path | None = None,
+        args: tuple[str, ...] = (),
+        retries: int = 1,
+        config: str = "",
     ) -> None:
         super().__init__()
         self.backend = kind
@@ -30,7 +37,9 @@ class CodexLab(Lab):
             self.api.close()
         words = [*provider(self.api.url, retries=retries), *args]
         env = {KEY_NAME: FAKE_KEY} if scenario.key else {}
-        self.configure(command=[str(codex_launcher())], env=env, extra=f"args = {json.dumps(words)}\n{config}")
+        self.configure(
+            command=[str(command or codex_launcher())], env=env, extra=f"args = {json.dumps(words)}\n{config}"
+        )
 
     @property
     def codex_home(self) -> Path:

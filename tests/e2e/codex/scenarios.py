@@ -159,6 +159,9 @@ def _cut(whole: bool) -> Respond:
     return first
 
 
+cut_short = _cut(whole=False)
+
+
 def _stall(body: Body, n: int) -> Reply:
     return [*events(n, message("part", "ial"))[:-2], Stall()]
 
