@@ -18,6 +18,8 @@ class Cast:
     pattern: tuple[Kind, ...] = PATTERN
     sessions = 20
     """So many at once, if nobody says how many."""
+    not_met: tuple[str, ...] = ()
+    """Failpoints that these sessions do not come to, by prefix."""
     params: dict[str, Any] = {}
     """For `session/new`."""
 

@@ -40,7 +40,9 @@ _RUN_DEPENDENT = (
     (re.compile(r"/tmp/cs\w{8}/"), "ROOT/"),  # in what a CLI tells of its directories
     (re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z|(?<=Wall time: )[\d.]+"), "TIME"),  # in a CLI's log, in its words on a tool
 )
-_RACE = re.compile("failed to record rollout items: thread ID not found|state db backfill is running")
+_RACE = re.compile(
+    "failed to record rollout items: thread ID not found|state db backfill is running|error=tool call cancelled"
+)
 """What codex 0.169.0 writes to stderr now and then: as an interrupted turn ends, and where two start in a new home."""
 
 

@@ -106,7 +106,8 @@ class Chaos:
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings, self.model = settings, model
         self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage), Up(), _Ids()
-        plan = Plan(placed(), settings.chance("plan"))
+        names = [name for name in placed() if not name.startswith(self.ground.cast.not_met)]
+        plan = Plan(names, settings.chance("plan"))
         cold = 0 if settings.sabotage else settings.cold  # only a zygote's children can be broken
         self.killer = Killer(self.ground, self.up, plan, settings.kills, settings.chance("lives"), cold)
         self.killer.give_up = self._seen_enough
