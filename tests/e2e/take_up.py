@@ -66,8 +66,12 @@ _UNUSUAL = {
         ("qwen/{version}", "acp/qwen-{version}"),
     ),
 }
-REAL = {name: _UNUSUAL[name] if name in _UNUSUAL else _usual(name) for name in PACKAGES}
-"""CLI name to how it is taken up."""
+REAL = {
+    name: _UNUSUAL[name] if name in _UNUSUAL else _usual(name)
+    for name in PACKAGES
+    if (Path(__file__).parent / name).is_dir() or name in _UNUSUAL
+}
+"""CLI name to how it is taken up. `tests.e2e.acp.record --agent NAME` records the ACP adapters, which are no kinds."""
 
 
 class Look(NamedTuple):
