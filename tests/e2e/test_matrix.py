@@ -34,7 +34,7 @@ def test_one_script_one_story(kind: str, case: str) -> None:
         lab.turn("Use your tools, then say what you think.", session=session)
         events = lab.events(session)
         told = essence(events)
-        can = get_adapter(kind).capabilities
+        can = get_adapter(kind).capabilities.of(live=False)
         assert told == expected(case, told, thinking=can.thinking), events[-1]
         assert frame_faults(events) == []
         assert [event["type"] for event in events].count("turn_completed") == 1
