@@ -152,6 +152,7 @@ async def killed_figures(stage: Stage, settings: Settings, counts: dict[str, int
     counts |= killer.done
     settled = await stage.settle()
     await until(lambda: jobs.ended == len(jobs.requests), SETTLE_S)
+    await copied_within(stage.watcher, stage.ground.boxes, SETTLE_S)  # the events of the last jobs, too
     print(*(f"! {line}" for line in await jobs.endless(stage.ground.boxes)), sep="\n", flush=True)
     watching.cancel()
     gaps = [gap for at in killer.node_kills if (gap := stage.appender.gap_after(at)) is not None]
