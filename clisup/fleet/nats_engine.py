@@ -253,11 +253,9 @@ class NatsEngine:
                 await self._client.publish(
                     f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), reply=inbox
                 )
-                async with aclosing(_batch(box)) as messages:
+                async with aclosing(_batch(box, number)) as messages:
                     async for msg in messages:
                         number += 1
-                        if msg.metadata.sequence.consumer != number:
-                            raise nats.errors.Error("a message is missing")
                         yield _stored(msg)
         finally:
             with suppress(*_DOUBT):
@@ -393,19 +391,30 @@ class _Doubt:
             raise _away(f"cannot {self._doing}, because {_text(error)}") from None
 
 
-async def _batch(box: Subscription) -> AsyncGenerator[Msg, None]:
-    """Yield the messages of one request, which ends when it is full or expires."""
+async def _batch(box: Subscription, number: int) -> AsyncGenerator[Msg, None]:
+    """Yield the messages of one request behind the `number`-th of its consumer. The request ends when it is full or expires.
+
+    Raises an error of `_DOUBT` for a message that is missing. The heartbeats tell of it, too, because no other message may
+    follow: a client that connects anew within a moment gets the next ones, and not those of this moment.
+    """
     left = _BATCH
     while left:
         msg = await box.next_msg(timeout=2 * _HEARTBEAT_S + 1)
-        status = (msg.headers or {}).get("Status") if not msg.data else None
+        headers = msg.headers or {}
+        status = headers.get("Status") if not msg.data else None
         if status in ("404", "408"):
             return
         if status is None:
-            left -= 1
-            yield msg
-        elif status != "100":
+            left, number = left - 1, number + 1
+            sent = msg.metadata.sequence.consumer
+        elif status == "100":
+            sent = int(headers.get("Nats-Last-Consumer") or number)
+        else:
             raise nats.errors.Error(f"the consumer ended with status {status}")
+        if sent != number:
+            raise nats.errors.Error("a message is missing")
+        if status is None:
+            yield msg
 
 
 def _stored(msg: Msg) -> StoredMessage:

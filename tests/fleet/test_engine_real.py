@@ -11,6 +11,8 @@ from pathlib import Path
 
 import nkeys
 import pytest
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet import nats_engine
@@ -58,6 +60,32 @@ async def stored(engine: NatsEngine, subject: str, data: bytes, expected: int) -
             except WorldError as error:
                 assert error.kind == "fleet_away"
                 await asyncio.sleep(0.1)
+
+
+def test_a_message_that_is_lost_on_its_way_is_read_again_although_no_other_follows(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server sends what comes while a client connects anew to nobody."""
+    subject, lost = chunk_subject("box", "lost"), list[bytes]()
+    take = Subscription.next_msg
+
+    async def lossy(box: Subscription, **options: float) -> Msg:
+        msg = await take(box, **options)
+        if msg.data == b"the last" and not lost:
+            lost.append(msg.data)
+            return await take(box, **options)
+        return msg
+
+    async def play(engine: NatsEngine) -> None:
+        found = list[bytes]()
+        async with asyncio.timeout(PATIENCE_S), aclosing(engine.read(subject)) as messages:
+            for data in (b"the first", b"the last"):
+                await engine.append(subject, data)
+                found.append((await anext(messages)).data)
+        assert (found, lost) == ([b"the first", b"the last"], [b"the last"])
+
+    monkeypatch.setattr(Subscription, "next_msg", lossy)
+    with_engine(server, play)
 
 
 def test_kill_9_loses_and_doubles_nothing_and_readers_go_on(
