@@ -325,4 +325,4 @@ def test_a_name_that_is_no_part_is_refused_and_says_which_there_are() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "tests.bench.run", "speed"], capture_output=True, text=True, cwd=run.ROOT
     )
-    assert said.returncode == 2 and "no such part; take of throughput" in said.stderr
+    assert said.returncode == 2 and "no such part; take of counts, throughput" in said.stderr
