@@ -69,7 +69,7 @@ async def test_the_tools_are_read_once_however_many_processes_are_started(
     token = stored(session, "tools.json")["token"]
     for number in range(3):
         await session.launcher.prepare(f"t{number}", {"text": "hello"}, None)
-        await session.launcher.line({"text": "and this"}, "p1", 1)
+        await session.launcher.steering({"text": "and this"}, "p1", 1)
         assert manager.tools_of_token(token) == (session, session.tools)
     assert reads["tools.json"] == 1
 

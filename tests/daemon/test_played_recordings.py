@@ -58,7 +58,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
         copy.write_bytes(recording.data)
         copy.with_suffix(".meta.json").write_text(json.dumps({**meta, "kind": recording.kind, "said": said}))
         command = json.dumps([*PLAYER, str(copy), "0"])
-        tables.append(f'[backends.r{number}]\nkind = "{recording.kind}"\ncommand = {command}\nversions = ">=0"\n')
+        table = f'[backends.r{number}]\nkind = "{recording.kind}"\ncommand = {command}\nversions = ">=0"\n'
+        trusted = 'setting_sources = "user,project"\n' if recording.kind == "opencode" else ""
+        tables.append(table + trusted)
     daemon = Harness(raw="\n".join(tables))
     daemon.start()
     yield daemon
