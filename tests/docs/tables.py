@@ -16,7 +16,7 @@ NOT_RUN: dict[str, str] = {
     r"^git clone ": "the test has the clone already; CI begins with it",
     r"\bmake [a-z0-9]+": "a make target: CI runs demo, test and e2e; the others take minutes and have tests of their own",
     r"tests\.(zoo|chaos|crowd|fuzz|soak|bench)\.run": "a lane of minutes, with tests of its own in tests/",
-    r"tests/e2e|tests\.e2e|tests/backends/test_": "recording a real CLI takes npm and the network; `make e2e` does it",
+    r"tests/e2e|tests\.e2e|tests/backends/test_|tests\.backends\.known_fields": "recording a real CLI takes npm and the network; `make e2e` does it",
     r"^git diff tests": "looks at the checkout that the line before wrote to",
     r"pipx? install|-m venv": "installing takes the network; `make packages` does it",
     r"^export PATH=": "the scene has a clisup of its own first on its PATH",
