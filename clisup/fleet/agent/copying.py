@@ -212,7 +212,8 @@ class Copying:
         while session.held:
             if not session.full.is_set():
                 try:
-                    await asyncio.wait_for(session.full.wait(), LINGER_S)
+                    async with asyncio.timeout(LINGER_S):
+                        await session.full.wait()
                 except TimeoutError:
                     pass
             session.full.clear()

@@ -73,7 +73,8 @@ class Holding:
                 except ClisupError:  # the next daemon has heard nothing yet
                     self._told.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), EVERY_S)
+                    async with asyncio.timeout(EVERY_S):
+                        await self._news.wait()
 
     async def _watch(self) -> None:
         while True:

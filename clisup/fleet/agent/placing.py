@@ -76,7 +76,8 @@ class Placing:
                     for job in list(self._open):
                         await self._consider(job, link)
                     try:
-                        await asyncio.wait_for(self._news.wait(), LOOK_S)
+                        async with asyncio.timeout(LOOK_S):  # wait_for of Python 3.11 may swallow a cancellation
+                            await self._news.wait()
                     except TimeoutError:
                         pass
                 watching.result()

@@ -81,7 +81,8 @@ class Table:
         """Wait for a change, at most `limit_s` seconds."""
         self._waiting.add(event := asyncio.Event())
         try:
-            await asyncio.wait_for(event.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await event.wait()
         except TimeoutError:
             pass
         finally:

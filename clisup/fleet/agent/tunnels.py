@@ -137,7 +137,8 @@ class _Tunnel:
         if head.poll and not self._out and not self._ended:
             self._more.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._more.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    await self._more.wait()
         self.used = time.monotonic()
         start = max(0, head.got - self._out_at)
         piece = bytes(self._out[start : start + self._most]) if head.poll else b""
