@@ -400,6 +400,8 @@ async def _batch(box: Subscription, number: int) -> AsyncGenerator[Msg, None]:
     left = _BATCH
     while left:
         msg = await box.next_msg(timeout=2 * _HEARTBEAT_S + 1)
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError  # the client's wait_for swallows it under Python 3.11 if a message comes just then
         headers = msg.headers or {}
         status = headers.get("Status") if not msg.data else None
         if status in ("404", "408"):

@@ -184,7 +184,9 @@ async def play(ground: Ground, settings: Settings, counts: dict[str, int]) -> li
             say(figures[-8:])
             figures += await compared(stage)
             for task in others:
-                task.cancel()
+                while not task.done():  # the client's wait_for may swallow a cancellation under Python 3.11
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=1.0)
     return figures
 
 
