@@ -153,7 +153,8 @@ async def killed_figures(stage: Stage, settings: Settings, counts: dict[str, int
     settled = await stage.settle()
     await until(lambda: jobs.ended == len(jobs.requests), SETTLE_S)
     await copied_within(stage.watcher, stage.ground.boxes, SETTLE_S)  # the events of the last jobs, too
-    print(*(f"! {line}" for line in await jobs.endless(stage.ground.boxes)), sep="\n", flush=True)
+    for line in await jobs.endless(stage.ground.boxes):
+        print(f"! {line}", flush=True)
     watching.cancel()
     gaps = [gap for at in killer.node_kills if (gap := stage.appender.gap_after(at)) is not None]
     return [

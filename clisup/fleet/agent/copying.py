@@ -18,6 +18,7 @@ import structlog
 
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink, EventLines
+from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.chain import (
     CHUNK_BYTES,
     Append,
@@ -211,11 +212,7 @@ class Copying:
         behind = 0
         while session.held:
             if not session.full.is_set():
-                try:
-                    async with asyncio.timeout(LINGER_S):
-                        await session.full.wait()
-                except TimeoutError:
-                    pass
+                await wait_at_most(session.full, LINGER_S)
             session.full.clear()
             async with self._slots:
                 try:

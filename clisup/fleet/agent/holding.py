@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, Engine
 from clisup.fleet.holds import AccountHold, believable, clock_agrees, next_step, read_hold, reported, write_hold
 from clisup.policy.rate_limit import AccountLimit
@@ -72,9 +73,7 @@ class Holding:
                         await self._exchange(row, found["limit_hold_s"])
                 except ClisupError:  # the next daemon has heard nothing yet
                     self._told.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(EVERY_S):
-                        await self._news.wait()
+                await wait_at_most(self._news, EVERY_S)
 
     async def _watch(self) -> None:
         while True:

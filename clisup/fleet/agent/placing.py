@@ -21,6 +21,7 @@ from clisup.fleet.agent.job_turns import JobTurn, close, look, refuse, start
 from clisup.fleet.agent.records import BoxBeat
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.agent.table import Table
+from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
 from clisup.fleet.jobs import (
     BoxFacts,
@@ -75,11 +76,7 @@ class Placing:
                     self._news.clear()
                     for job in list(self._open):
                         await self._consider(job, link)
-                    try:
-                        async with asyncio.timeout(LOOK_S):  # wait_for of Python 3.11 may swallow a cancellation
-                            await self._news.wait()
-                    except TimeoutError:
-                        pass
+                    await wait_at_most(self._news, LOOK_S)
                 watching.result()
             finally:
                 tasks = [watching, *self._running.values()]

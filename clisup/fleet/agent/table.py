@@ -12,6 +12,7 @@ import structlog
 
 from clisup.errors import WorldError
 from clisup.fleet.agent.records import BoxBeat, read_beat, read_record
+from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
 from clisup.fleet.jobs import BEAT_S, GONE_S, HeardBeats
 
@@ -81,10 +82,7 @@ class Table:
         """Wait for a change, at most `limit_s` seconds."""
         self._waiting.add(event := asyncio.Event())
         try:
-            async with asyncio.timeout(limit_s):
-                await event.wait()
-        except TimeoutError:
-            pass
+            await wait_at_most(event, limit_s)
         finally:
             self._waiting.discard(event)
 

@@ -11,6 +11,7 @@ import structlog
 from clisup.errors import WorldError
 from clisup.fleet.agent.daemon_link import CONNECT_S
 from clisup.fleet.agent.settings import AgentSettings
+from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Engine
 from clisup.fleet.tunnel import (
     OUTPUT_BYTES,
@@ -136,9 +137,7 @@ class _Tunnel:
                 await self._take(data[self._taken - head.at :], access)
         if head.poll and not self._out and not self._ended:
             self._more.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
-                    await self._more.wait()
+            await wait_at_most(self._more, POLL_S)
         self.used = time.monotonic()
         start = max(0, head.got - self._out_at)
         piece = bytes(self._out[start : start + self._most]) if head.poll else b""
