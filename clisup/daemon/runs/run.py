@@ -215,12 +215,8 @@ class Run:
         self._new_turn(seen=False)
         return True
 
-    def steer_text(self, request: LaunchRequest) -> str | None:
-        """Return text to send a prompt into the running turn, or None while the turn takes none.
-
-        Raises `ClisupError` if the backend refuses the prompt.
-        """
-        later = self._adapter.launch(request).stdin
+    def steer_text(self, later: str, request: LaunchRequest) -> str | None:
+        """Return text to send a prompt into the running turn, or None while the turn takes none. As `Decoder.steer`."""
         return self._decoder.steer(later, request) if self._sink.turn.id else None
 
     async def request(self, request_id: str, control: Control, value: str | None) -> ControlAnswer | None:

@@ -162,11 +162,12 @@ class Launcher:
             )
         return Draft(request, spec, env, markers, marked)
 
-    async def steering(self, prompt: StoredPrompt, prompt_id: str, number: int) -> LaunchRequest:
-        """Return the request for a prompt to the live run `number` during a turn. Raises as `prepare` does."""
+    async def steering(self, prompt: StoredPrompt, prompt_id: str, number: int) -> tuple[LaunchRequest, str]:
+        """Return the request and the stdin of a prompt to the live run `number` during a turn. Raises as `prepare` does."""
         argv, _ = await self._backend.ready()
         request = self._request(argv, prompt, (self._context.native_id, True), self._context.dir.run(number))
-        return dataclasses.replace(request, later=True, prompt_id=prompt_id)
+        request = dataclasses.replace(request, later=True, prompt_id=prompt_id)
+        return request, self._backend.adapter.launch(request).stdin
 
     async def relaunch_request(
         self, run_dir: RunDir, prompt: StoredPrompt | None, *, later: str | None = None

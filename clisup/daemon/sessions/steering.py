@@ -65,7 +65,7 @@ class Steering:
         if run is None or turn is None:
             return None
         prompt_id = str(uuid.uuid4())
-        line = await self._text(run, turn, await self._launcher.steering(prompt, prompt_id, run.number))
+        line = await self._text(run, turn, *await self._launcher.steering(prompt, prompt_id, run.number))
         if line is None:
             return None
         with context.services.storage.watched():
@@ -79,13 +79,13 @@ class Steering:
             return None
         return turn.id, prompt_id
 
-    async def _text(self, run: Run, turn: TurnRecord, request: LaunchRequest) -> str | None:
+    async def _text(self, run: Run, turn: TurnRecord, request: LaunchRequest, later: str) -> str | None:
         """Return the prompt as a message to the CLI. Wait until the CLI has begun the turn, for `SETTLE_S` at most."""
-        text = run.steer_text(request)
+        text = run.steer_text(later, request)
         with trio.move_on_after(SETTLE_S):
             while text is None and self._context.ledger.current is turn and not run.ending:
                 await trio.sleep(BEGIN_CHECK_S)
-                text = run.steer_text(request)
+                text = run.steer_text(later, request)
         return text
 
     async def turn_of(self, prompt_id: str) -> str:
