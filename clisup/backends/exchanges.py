@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from clisup.backends.frames import Frame
+from clisup.errors import UsageError
 from clisup.model.sessions.turn_trace import TurnTrace
 
 __all__ = [
-    "LINES_LIMIT", "Exchange", "has_end_of", "last_exchange", "own_by_prompt", "parse_entry", "prompt_mark",
+    "Exchange", "check_length", "has_end_of", "last_exchange", "own_by_prompt", "parse_entry", "prompt_mark",
 ]  # fmt: skip
 
 LINES_LIMIT = 2_000_000
@@ -40,6 +41,13 @@ class Exchange(Struct):
     place: int
     owner: int | None = None
     prompt: tuple[str, int] | None = None
+
+
+def check_length(lines: int) -> None:
+    """Raise `UsageError(limit_exceeded)` if no line may follow so many."""
+    if lines >= LINES_LIMIT:
+        message = f"cannot fork, because the transcript has more than {LINES_LIMIT} lines"
+        raise UsageError(message, kind="limit_exceeded")
 
 
 def parse_entry(line: bytes) -> Frame | None:

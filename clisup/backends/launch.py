@@ -208,11 +208,16 @@ def check_sources(cli: str, value: str) -> set[str]:
     return set(names)
 
 
+def check_named(whose: str, request: LaunchRequest) -> str | None:
+    """Return the native session id, or None for a new session. Raises `UsageError` for a session to resume without an id."""
+    if request.resume and not request.native_session_id:
+        raise UsageError(f"cannot resume {whose} session without its id", hint="give its native session id")
+    return request.native_session_id
+
+
 def check_uuid(cli: str, request: LaunchRequest) -> str | None:
     """Return the native session id, or None. Raises `UsageError` for an id that is no UUID, or without an id to resume."""
-    session = request.native_session_id
-    if session is None and request.resume:
-        raise UsageError(f"cannot resume a {cli} session without its id", hint="give its native session id")
+    session = check_named(f"a {cli}", request)
     if session is not None and not UUID.fullmatch(session):
         raise UsageError(f"cannot use {session!r} as a {cli} session id, because it is not a UUID")
     return session

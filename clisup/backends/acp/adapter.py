@@ -15,7 +15,7 @@ from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, prompt_pa
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd
 from clisup.backends.errors import Taxonomy, explain_end
 from clisup.backends.frames import Frame
-from clisup.backends.launch import check_prompt
+from clisup.backends.launch import check_named, check_prompt
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.content import Content
@@ -60,8 +60,7 @@ class AcpAdapter(AcpDialect, Adapter):
 
         Raises `UsageError` for an unsupported request.
         """
-        if request.resume and not request.native_session_id:
-            raise UsageError("cannot resume an ACP session without its id", hint="give its native session id")
+        check_named("an ACP", request)
         content, altered = self.prompt(request)
         mcp_servers(request.mcp_servers)
         can = {

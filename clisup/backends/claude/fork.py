@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from clisup.backends.base import ForkPlan
 from clisup.backends.exchanges import (
-    LINES_LIMIT,
     Exchange,
+    check_length,
     has_end_of,
     last_exchange,
     own_by_prompt,
@@ -74,10 +74,7 @@ def _nodes_of(lines: Iterable[bytes]) -> list[_ForkNode]:
         start, at = at, at + len(line)
         if not line.endswith(b"\n") or (entry := parse_entry(line)) is None:
             continue
-        if len(nodes) >= LINES_LIMIT:
-            raise UsageError(
-                f"cannot fork, because the transcript has more than {LINES_LIMIT} lines", kind="limit_exceeded"
-            )
+        check_length(len(nodes))
         node = _node(entry, start, at)
         if node.uuid is not None:
             node.parent = _parent(entry, places, before)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from clisup.backends.base import ForkPlan
 from clisup.backends.codex.native_sessions import prompt_of
 from clisup.backends.exchanges import (
-    LINES_LIMIT,
     Exchange,
+    check_length,
     has_end_of,
     last_exchange,
     own_by_prompt,
@@ -51,10 +51,7 @@ class _Rollout:
         own_by_prompt(self.exchanges, turns)
 
     def _add(self, line: bytes, start: int, end: int) -> None:
-        if len(self.spans) >= LINES_LIMIT:
-            raise UsageError(
-                f"cannot fork, because the transcript has more than {LINES_LIMIT} lines", kind="limit_exceeded"
-            )
+        check_length(len(self.spans))
         entry = parse_entry(line) or {}
         payload = get_dict(entry, "payload")
         event = get_str(payload, "type") if entry.get("type") == "event_msg" else None

@@ -33,7 +33,7 @@ from clisup.backends.frames import Frame
 from clisup.backends.gemini.agent import GeminiAgent
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt
-from clisup.backends.launch import argv_path, argv_text, check_mode, check_prompt
+from clisup.backends.launch import argv_path, argv_text, check_mode, check_named, check_prompt
 from clisup.backends.transcripts import find_prompt, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
@@ -237,10 +237,8 @@ def _session_flags(request: LaunchRequest) -> list[str]:
 
 def _check_session(request: LaunchRequest) -> str | None:
     """Return the native session id, or None. Raises `UsageError` for an id that gemini would read as something else."""
-    session = request.native_session_id
+    session = check_named("a gemini", request)
     if session is None:
-        if request.resume:
-            raise UsageError("cannot resume a gemini session without its id", hint="give its native session id")
         return None
     if not _SESSION.fullmatch(session) or _INDEX.fullmatch(session):
         raise UsageError(

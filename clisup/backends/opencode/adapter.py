@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, RunEnd
-from clisup.backends.launch import argv_text, check_mode, check_prompt, check_sources
+from clisup.backends.launch import argv_text, check_mode, check_named, check_prompt, check_sources
 from clisup.backends.opencode.decoder import EVENTS, OpencodeDecoder
 from clisup.backends.opencode.errors import ERRORS, explain_exit, last_attempt
 from clisup.errors import UsageError
@@ -93,9 +93,7 @@ def _check_sources(setting_sources: str | None) -> None:
 
 
 def _flags(request: LaunchRequest) -> list[str]:
-    session = request.native_session_id
-    if request.resume and session is None:
-        raise UsageError("cannot resume an opencode session without its id", hint="give its native session id")
+    session = check_named("an opencode", request)
     if session is not None and not _SESSION.fullmatch(session):
         raise UsageError(f"cannot use {session!r} as an opencode session id, because it does not look like ses_...")
     flags = [f"--session={session}" if session is not None else _TITLE]
