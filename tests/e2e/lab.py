@@ -180,6 +180,12 @@ class Lab:
 
         return dict(poll(found, f"an event {kind} {fields}"))
 
+    def answer(self, session: str, approval: dict[str, Any], decision: str, **more: Any) -> None:
+        """Answer an `approval_requested`."""
+        with self.client() as client:
+            name = approval["approval_id"]
+            client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
+
     def pids(self, session: str) -> list[int]:
         """The pids of the session's CLIs, in their order."""
         return [event["pid"] for event in self.events(session, "process_started")]

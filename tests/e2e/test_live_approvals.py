@@ -17,12 +17,6 @@ def asked(here: ClaudeLab, session: str) -> dict[str, Any]:
     return here.wait_for(session, "approval_requested", tool_name="Write")
 
 
-def answer(here: ClaudeLab, session: str, approval: dict[str, Any], decision: str, **more: Any) -> None:
-    with here.client() as client:
-        name = approval["approval_id"]
-        client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
-
-
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 def test_a_tool_runs_only_where_it_is_allowed_and_the_process_lives_on(lab: Lab, decision: str) -> None:
     here = lab("tool_denied")
@@ -31,7 +25,7 @@ def test_a_tool_runs_only_where_it_is_allowed_and_the_process_lives_on(lab: Lab,
     approval = asked(here, session)
     path = approval["input"]["file_path"]
     assert approval["suggestions"] and approval["tool_use_id"]
-    answer(here, session, approval, decision, message="Not this one.")
+    here.answer(session, approval, decision, message="Not this one.")
     end = here.wait_for(session, "turn_completed")
     assert end["outcome"] == "completed" and (end.get("denied") or []) == ([] if decision == "allow" else ["Write"])
     (result,) = here.events(session, "tool_result")
@@ -49,7 +43,7 @@ def test_an_approval_outlives_a_kill_of_the_daemon(lab: Lab) -> None:
     approval = asked(here, session)
     here.kill()
     here.start()
-    answer(here, session, approval, "allow", updated_input={**approval["input"], "content": "another content"})
+    here.answer(session, approval, "allow", updated_input={**approval["input"], "content": "another content"})
     assert here.wait_for(session, "turn_completed")["outcome"] == "completed"
     assert (here.cwd / approval["input"]["file_path"]).read_text() == "another content"
     (resolved,) = here.events(session, "approval_resolved")

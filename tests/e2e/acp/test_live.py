@@ -52,9 +52,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
         approval = here.wait_for(session, "approval_requested", turn_id=turn_id)
         here.kill()
         here.start()
-        with here.client() as client:
-            name = approval["approval_id"]
-            client.call("approval/respond", session_id=session, approval_id=name, decision="allow")
+        here.answer(session, approval, "allow")
         assert here.wait_for(session, "turn_completed", turn_id=turn_id)["outcome"] == "completed"
         here.kill()
         here.start()  # it adopts a resting process

@@ -28,12 +28,6 @@ def asked(here: CodexLab, session: str, nth: int = 1) -> dict[str, Any]:
     return dict(poll(lambda: here.events(session, "approval_requested")[nth - 1 : nth], "an approval")[0])
 
 
-def answer(here: CodexLab, session: str, approval: dict[str, Any], decision: str, **more: Any) -> None:
-    with here.client() as client:
-        name = approval["approval_id"]
-        client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
-
-
 def resolved(here: CodexLab, session: str) -> list[tuple[str, str]]:
     return [(e["decision"], e["by"]) for e in here.events(session, "approval_resolved")]
 
@@ -47,7 +41,7 @@ def test_a_command_runs_outside_the_sandbox_only_where_it_is_allowed(lab: Lab, d
     assert (approval["tool_name"], approval["input"]["command"]) == ("exec_command", "touch made.txt")
     assert approval["reason"] == "I want it"
     assert not (here.cwd / "made.txt").exists()
-    answer(here, session, approval, decision)
+    here.answer(session, approval, decision)
     end = here.wait_for(session, "turn_completed")
     assert (end["outcome"], end["text"]) == ("completed", "done")
     assert (here.cwd / "made.txt").exists() == (decision == "allow")
@@ -59,7 +53,7 @@ def test_what_is_to_be_remembered_is_not_asked_again_in_the_turn(lab: Lab) -> No
     here = lab("approved_for_session")
     session = here.open()
     here.prompt(session)
-    answer(here, session, asked(here, session), "allow", remember=True)
+    here.answer(session, asked(here, session), "allow", remember=True)
     assert here.wait_for(session, "turn_completed")["outcome"] == "completed"
     assert len(here.events(session, "approval_requested")) == 1
     assert len(here.events(session, "tool_result")) == 2
@@ -71,7 +65,7 @@ def test_a_tool_of_an_mcp_server_runs_where_it_is_allowed(lab: Lab) -> None:
     here.prompt(session)
     approval = asked(here, session)
     assert (approval["tool_name"], approval["input"]) == ("mcp__good__add", {"a": 1, "b": 2})
-    answer(here, session, approval, "allow")
+    here.answer(session, approval, "allow")
     here.wait_for(session, "turn_completed", outcome="completed")
     assert [e["content"] for e in here.events(session, "tool_result")] == ["3"]
 
@@ -94,7 +88,7 @@ def test_an_approval_outlives_a_kill_of_the_daemon(lab: Lab) -> None:
     approval = asked(here, session)
     here.kill()
     here.start()
-    answer(here, session, approval, "allow")
+    here.answer(session, approval, "allow")
     assert here.wait_for(session, "turn_completed")["text"] == "done"
     assert (here.cwd / "made.txt").exists()
     assert resolved(here, session) == [("allow", "client")]

@@ -13,7 +13,7 @@ from clisup.errors import ClisupError
 from tests.e2e.codex.fake_api import call, events, message, prompts, reasoning, said
 from tests.e2e.codex.lab import CodexLab
 from tests.e2e.codex.scenarios import SLOW, Scenario, run, say
-from tests.e2e.codex.test_approvals import ESCALATED, answer, asked
+from tests.e2e.codex.test_approvals import ESCALATED, asked
 from tests.e2e.lab import poll
 from tests.e2e.scenarios import Body, Pause, Reply, Respond, Stall, in_turn
 
@@ -115,7 +115,7 @@ def test_a_turn_that_waits_for_an_approval_takes_a_steered_prompt_afterwards(
     turn = here.prompt(session, "First.")
     approval = asked(here, session)
     taken = steer(here, session)
-    answer(here, session, approval, "allow")
+    here.answer(session, approval, "allow")
     here.wait_for(session, "turn_completed")
     assert took(here, session) == {turn: [taken["prompt_id"]]} and shown(here) == ["First.", "And this."]
 

@@ -14,7 +14,7 @@ from tests.e2e.codex.fake_api import message, prompts, said
 from tests.e2e.codex.lab import CodexLab, running_with
 from tests.e2e.codex.scenarios import PLANS, SLOW, Scenario, fail, plan, remember, run, say, think
 from tests.e2e.codex.test_answers import FIRST, SECOND
-from tests.e2e.codex.test_approvals import ESCALATED, SERVER, answer, asked, resolved
+from tests.e2e.codex.test_approvals import ESCALATED, SERVER, asked, resolved
 from tests.e2e.codex.test_codex_steering import gated, killed_at, stuck
 from tests.e2e.codex.test_content import SENT_IMAGE, sent
 from tests.e2e.codex.test_content import said as said_text
@@ -103,7 +103,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Lab) -> N
     here = lab(Scenario("touches", in_turn(*[touch, say("done")] * 3), kinds=SERVER))
     session = here.open(**LIVE)
     here.prompt(session)
-    answer(here, session, asked(here, session), "allow")
+    here.answer(session, asked(here, session), "allow")
     here.wait_for(session, "turn_completed")
     here.kill()
     here.start()  # it adopts a resting process
@@ -112,14 +112,14 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Lab) -> N
     approval = here.wait_for(session, "approval_requested", turn_id="t2")
     here.kill()
     here.start()  # it adopts a process in its second turn
-    answer(here, session, approval, "allow")
+    here.answer(session, approval, "allow")
     assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "done"
     assert (here.cwd / "made.txt").exists() and len(here.pids(session)) == 1
     assert resolved(here, session) == [("allow", "client")] * 2
     here.prompt(session, "Once more.")
     here.kill()
     here.start()
-    answer(here, session, here.wait_for(session, "approval_requested", turn_id="t3"), "deny")
+    here.answer(session, here.wait_for(session, "approval_requested", turn_id="t3"), "deny")
     here.wait_for(session, "turn_completed", turn_id="t3")
     assert len(here.pids(session)) == 1
     seqs = [event["seq"] for event in here.events(session)]

@@ -40,12 +40,6 @@ def touch(name: str, n: int = 0) -> Reply:
     return calls(shell(f"touch {name}"), text="I need it.", n=n)
 
 
-def answer(here: GeminiLab, session: str, approval: dict[str, Any], decision: str) -> None:
-    with here.client() as client:
-        name = approval["approval_id"]
-        client.call("approval/respond", session_id=session, approval_id=name, decision=decision)
-
-
 def test_many_turns_of_one_process_with_the_usage_of_each(lab: Start) -> None:
     here = lab(Scenario("memory", remembers))
     session = here.open(**LIVE)
@@ -100,7 +94,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
     assert asked["tool_name"] == "run_shell_command"
     here.kill()
     here.start()  # it adopts a process in its first turn
-    answer(here, session, asked, "allow")
+    here.answer(session, asked, "allow")
     assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "done"
     here.kill()
     here.start()  # it adopts a resting process
@@ -108,7 +102,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
     asked = here.wait_for(session, "approval_requested", turn_id="t2")
     here.kill()
     here.start()  # it adopts a process in its second turn
-    answer(here, session, asked, "deny")
+    here.answer(session, asked, "deny")
     assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "done"
     assert (here.cwd / "made.txt").exists() and not (here.cwd / "more.txt").exists()
     assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")

@@ -35,12 +35,6 @@ FIRST = {"input_tokens": 700, "output_tokens": 40, "cache_read_input_tokens": 30
 SECOND = {"input_tokens": 700, "output_tokens": 41, "cache_read_input_tokens": 301, "source": "reported"}
 
 
-def answer(here: QwenLab, session: str, approval: dict[str, Any], decision: str, **more: Any) -> None:
-    with here.client() as client:
-        name = approval["approval_id"]
-        client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
-
-
 def test_many_turns_of_one_process_with_the_usage_of_each(lab: Start) -> None:
     here = lab("memory")
     session = here.open(**LIVE)
@@ -85,10 +79,10 @@ def test_a_tool_waits_for_its_approval(lab: Start) -> None:
     here.prompt(session)
     asked = here.wait_for(session, "approval_requested")
     assert (asked["tool_name"], asked["input"]["command"]) == ("run_shell_command", "touch made.txt")
-    answer(here, session, asked, "allow")
+    here.answer(session, asked, "allow")
     assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "I did."
     here.prompt(session)
-    answer(here, session, here.wait_for(session, "approval_requested", turn_id="t2"), "deny", message="Not that.")
+    here.answer(session, here.wait_for(session, "approval_requested", turn_id="t2"), "deny", message="Not that.")
     assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "I may not."
     assert "Not that." in here.events(session, "tool_result")[1]["content"]
     assert (here.cwd / "made.txt").exists() and not (here.cwd / "more.txt").exists()
@@ -101,7 +95,7 @@ def test_a_question_of_the_model_gets_its_answers(lab: Start) -> None:
     here.prompt(session)
     asked = here.wait_for(session, "approval_requested")
     answers = {"Which database?": "Postgres", "Which checks?": "lint, unit"}
-    answer(here, session, asked, "allow", updated_input={**QUESTIONS, "answers": answers})
+    here.answer(session, asked, "allow", updated_input={**QUESTIONS, "answers": answers})
     assert here.wait_for(session, "turn_completed")["text"] == "Thanks."
     told = here.events(session, "tool_result")[0]["content"]
     assert "Postgres" in told and "lint, unit" in told
@@ -114,7 +108,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
     asked = here.wait_for(session, "approval_requested")
     here.kill()
     here.start()  # it adopts a process in its first turn
-    answer(here, session, asked, "allow")
+    here.answer(session, asked, "allow")
     assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "done"
     here.kill()
     here.start()  # it adopts a resting process
@@ -122,7 +116,7 @@ def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) ->
     asked = here.wait_for(session, "approval_requested", turn_id="t2")
     here.kill()
     here.start()  # it adopts a process in its second turn
-    answer(here, session, asked, "deny")
+    here.answer(session, asked, "deny")
     second = here.wait_for(session, "turn_completed", turn_id="t2")
     assert second["text"] == "done" and second["usage"]["output_tokens"] == 42 + 43
     assert (here.cwd / "made.txt").exists() and len(here.pids(session)) == 1
