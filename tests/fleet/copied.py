@@ -25,6 +25,8 @@ class Difference(NamedTuple):
     doubled: int
     differing: int
     extra: int
+    missing: tuple[str, ...] = ()
+    """A line for each session with lost events."""
 
 
 def journals(state_dir: Path) -> dict[str, Lines]:
@@ -73,16 +75,18 @@ async def copy_of(engine: Engine, member: str) -> Copy:
 def compare(own: dict[str, Lines], copy: Copy) -> Difference:
     """Compare journals with their copy."""
     events = lost = differing = extra = 0
+    missing = list[str]()
     for id_, lines in own.items():
         there = copy.sessions.get(id_, {})
-        for seq, line in lines.items():
-            events += 1
-            if seq not in there:
-                lost += 1
-            else:
-                differing += there[seq] not in (line, _stub(line))
+        events += len(lines)
+        if absent := lines.keys() - there.keys():
+            lost += len(absent)
+            missing.append(
+                f"session {id_}: {len(absent)} of {len(lines)} lost, the first is {lines[min(absent)][:300]!r}"
+            )
+        differing += sum(there[seq] not in (line, _stub(line)) for seq, line in lines.items() if seq in there)
         extra += sum(line != b"" for seq, line in there.items() if seq not in lines)
-    return Difference(events, lost, copy.doubled, differing, extra)
+    return Difference(events, lost, copy.doubled, differing, extra, tuple(missing))
 
 
 async def difference(engine: Engine, member: str, state_dir: Path) -> Difference:
