@@ -118,11 +118,6 @@ def _plan(word: str) -> tuple[str, _Plan]:
     return match[1], _Plan(match[2], first, last)
 
 
-def armed(name: str) -> bool:
-    """Tell whether this failpoint is armed. A few places then do their work in two steps."""
-    return name in ARMED
-
-
 def failpoint(name: str) -> None:
     """Die or raise `OSError` here, if the failpoint is armed to do so."""
     if ARMED and (plan := ARMED.get(name)) is not None:

@@ -47,7 +47,11 @@ class KeeperLoop:
             handlers, poller = self._handlers(), select.poll()
             for fd, (events, _) in handlers.items():
                 poller.register(fd, events)
-            for fd, _ in poller.poll(self._timeout_ms()):
+            timeout = self._timeout_ms()
+            ready = poller.poll(timeout)
+            while timeout is None and self._copies(ready):
+                ready = poller.poll()
+            for fd, _ in ready:
                 handlers[fd][1]()
             # Deadlines come after events, so that a stopped keeper first reads the events that arrived meanwhile.
             if self._terminated:
@@ -70,6 +74,18 @@ class KeeperLoop:
         for stream in keeper.outputs.readable() if keeper.phase != OVER else ():
             wanted[stream.source] = (select.POLLIN, self._pump(stream))
         return wanted
+
+    def _copies(self, ready: list[tuple[int, int]]) -> bool:
+        """Copy a block of stdout if nothing else is ready. Return whether the loop may wait for the same again.
+
+        A line that comes alone is the most frequent case by far.
+        """
+        outputs, connection = self._keeper.outputs, self._keeper.control.connection
+        out = outputs.out
+        if ready != [(out.source, select.POLLIN)] or not out.pump():
+            return False
+        outputs.report()
+        return not out.pending and not out.dropped and connection.open and connection.flushed
 
     def _timeout_ms(self) -> float | None:
         """Return the time to the next deadline, or None without a deadline.
