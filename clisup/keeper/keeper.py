@@ -97,7 +97,8 @@ class Keeper:
         self._write_start("spawning")
 
     def _write_start(self, stage: str, **more: Any) -> None:
-        self.run.write("start.json", {**self._identity, "stage": stage, **more})
+        """Write start.json. After a power loss only its existence counts: a CLI may have run."""
+        self.run.write("start.json", {**self._identity, "stage": stage, **more}, sync=stage == "spawning")
 
     def start(self) -> dict[str, Any]:
         """Start the CLI and queue the first input. Return the line for the daemon. Raises `SpawnFailed`."""

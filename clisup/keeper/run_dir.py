@@ -58,19 +58,21 @@ class RunDirectory:
             raise StartRefused(75, error="locked") from None
         if self._size("exit.json"):
             raise StartRefused(75, error="exited")
-        if self._size("start.json"):  # a keeper was killed and the CLI may have run: another run needs another number
+        if (
+            self._size("start.json") is not None
+        ):  # a keeper was killed and the CLI may have run: another run needs another number
             raise StartRefused(75, error="started")
 
-    def _size(self, name: str) -> int:
+    def _size(self, name: str) -> int | None:
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_size
         except OSError:
-            return 0
+            return None
 
-    def write(self, name: str, record: dict[str, Any]) -> None:
-        """Replace a whole file and sync it."""
+    def write(self, name: str, record: dict[str, Any], *, sync: bool) -> None:
+        """Replace a whole file. Without `sync` a power loss may leave it empty."""
         fd = self.open(_draft_of(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self.commit(fd, name, record)
+        self.commit(fd, name, record, sync=sync)
 
     def reserve(self, name: str) -> int:
         """Reserve disk space for a later `commit`, which then needs no new block."""
@@ -78,15 +80,17 @@ class RunDirectory:
         allocate(fd, RESERVED)
         return fd
 
-    def commit(self, fd: int, name: str, record: dict[str, Any]) -> None:
+    def commit(self, fd: int, name: str, record: dict[str, Any], *, sync: bool = True) -> None:
         """Write a record over the draft `fd`, and rename the draft to `name`."""
         data = json.dumps(record).encode() + b"\n"
         os.lseek(fd, 0, 0)
         write_all(fd, data)
         os.ftruncate(fd, len(data))
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
         os.rename(_draft_of(name), name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        os.fsync(self.fd)
+        if sync:
+            os.fsync(self.fd)
         os.close(fd)
 
     def listen(self) -> socket.socket:

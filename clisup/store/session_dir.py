@@ -304,7 +304,8 @@ class RunDir:
     def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
         """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
 
-        `files` are written for the CLI to read. They may hold secrets, and `drop_scratch` removes them.
+        `files` are written for the CLI to read. They may hold secrets, and `drop_scratch` removes them. Nothing is synced:
+        after a power loss no process of the run lives.
         """
         make_private_dir(self.path)
         if files:
@@ -312,7 +313,7 @@ class RunDir:
         for name, held in files.items():
             data = held.encode() if isinstance(held, str) else held
             write_atomic(os.path.join(self.scratch, name), data, sync=False)
-        write_json(os.path.join(self.path, "intent.json"), dict(intent))
+        write_json(os.path.join(self.path, "intent.json"), dict(intent), sync=False)
 
     def drop_scratch(self) -> None:
         """Remove the files written for the CLI: the run is over."""
@@ -324,12 +325,25 @@ class RunDir:
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""
-        write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed})
+        write_json(os.path.join(self.path, "intent.json"), {**self.intent(), **changed}, sync=False)
 
     @property
     def started(self) -> str:
         """Return the path of start.json."""
         return os.path.join(self.path, "start.json")
+
+    def may_have_started(self) -> bool:
+        """Tell whether a CLI may have been started. After a power loss start.json may be empty.
+
+        Raises `WorldError(storage_failed)`.
+        """
+        try:
+            os.stat(self.started)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise storage_error("read", self.started, error) from None
+        return True
 
     def start_record(self) -> dict[str, Any] | None:
         """Return the content of start.json, or None."""

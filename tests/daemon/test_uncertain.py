@@ -57,6 +57,23 @@ def test_a_lost_turn_before_any_answer_is_uncertain_and_not_sent_again(
     assert session.ask("a new one", key="k2")["outcome"] == "completed"
 
 
+def test_files_that_a_power_loss_has_emptied_still_show_that_the_cli_may_have_run(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    daemon = serve()
+    session = daemon.new()
+    session.prompt(f"@wait-file {tmp_path}/never\nan answer")
+    session.cli()
+    keeper = session.keeper()
+    daemon.kill()
+    os.kill(keeper, signal.SIGKILL)
+    for name in ("start.json", "intent.json"):  # neither is synced when it is written anew
+        (session.dir / "runs" / "1" / name).write_bytes(b"")
+    daemon.start()
+    assert session.end_of("t1")["error"]["kind"] == "crashed"
+    assert len(session.events("turn_started")) == 1 and not list((session.dir / "runs").glob("2"))
+
+
 def test_without_a_transcript_that_is_what_is_said(serve: Callable[..., Harness], tmp_path: Path) -> None:
     daemon = serve()
     session = lose(daemon, f"@no-transcript\n@wait-file {tmp_path}/never")

@@ -171,13 +171,13 @@ class TurnRunner:
         """Tell whether the keeper never forked. The keeper's own lock guards the decision against a late keeper."""
         if (record := run_dir.exit_record()) is not None:
             return bool(record.get("reason") == NEVER_STARTED["reason"])  # an earlier daemon found it out, then died
-        if run_dir.start_record() is not None:
+        if run_dir.may_have_started():
             return False
         lock = FileLock(run_dir.lock)
         try:
             if lock.acquire() is not None:
                 return False
-            if run_dir.start_record() is None and run_dir.exit_record() is None:
+            if not run_dir.may_have_started() and run_dir.exit_record() is None:
                 run_dir.declare_dead(NEVER_STARTED)
                 drop_cgroup(run_dir)
                 return True
@@ -333,7 +333,7 @@ class TurnRunner:
     # -- the start of a run --------------------------------------------------------------------------------------------
 
     async def _launch(self, turn: TurnRecord, prompt: StoredPrompt) -> Launch:
-        """Journal the intent, then start the keeper: a crash in between leaves no unknown CLI."""
+        """Record the intent, then start the keeper: a crash in between leaves no unknown CLI."""
         context = self._context
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
