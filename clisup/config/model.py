@@ -196,7 +196,7 @@ class DaemonConfig(ConfigTable):
     max_held_bytes: Annotated[int, Field(ge=MIB, le=2**40)] = 256 * MIB
     tool_timeout_s: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] = 600
     tool_wait_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60
-    segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 64 * MIB
+    segment_bytes: Annotated[int, Field(ge=65536, le=1024 * MIB)] = 8 * MIB
     fsync: Literal["none", "turn"] = "turn"
     on_stop: Literal["drain", "detach", "kill"] = "drain"
     drain_s: Seconds = 60

@@ -31,7 +31,7 @@ DEFAULTS = {
         "max_connections": 512, "max_requests": 64, "frame_deadline_s": 30,
         "request_burst": 64, "request_rate": 100, "request_wait_s": 10, "max_held_bytes": 256 * MIB,
         "tool_timeout_s": 600, "tool_wait_s": 60,
-        "segment_bytes": 64 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
+        "segment_bytes": 8 * MIB, "fsync": "turn", "on_stop": "drain", "drain_s": 60, "lease_s": 86_400, "limit_hold_s": 691_200,
         "log_level": "info", "max_log_bytes": 10 * MIB, "autostart": True, "keep_prompts": "on",
         "retention": {"days": 30, "bytes": 10_240 * MIB, "keys": 1000, "every_s": 600,
                       "idle_close": 604_800},
