@@ -72,22 +72,27 @@ def _counted(setting: Setting) -> Iterator[tuple[Place, Callable[..., Count]]]:
 
 def _lines_and_turns(setting: Setting, at: Place, read: Callable[..., Count]) -> list[Figure]:
     rounds = setting.of(5, 3, 1)
-    lines, calls, syncs = list[float](), list[float](), list[float]()
+    lines, firsts, turns = list[float](), list[Count](), list[Count]()
     for number in range(rounds + 1):
-        before = read()
-        _turn(at, "flood", setting.deltas, 1)
+        before, session = read(), at.session()
+        _turn(at, "flood", setting.deltas, 1, session)
+        opened = read()
+        _turn(at, "flood", setting.deltas, 1, session)
         after = read()
         few = _paced(setting, at, read, FEW)
         line = (_paced(setting, at, read, MANY) - few) / (MANY - FEW)
-        setting.say(f"counts {number}: a line {line:.1f} calls, a turn {after.calls - before.calls} calls")
+        setting.say(f"counts {number}: a line {line:.1f} calls, a turn {after.calls - opened.calls} calls")
         if number:  # the first turns fill caches
             lines.append(line)
-            calls.append(after.calls - before.calls)
-            syncs.append(after.syncs - before.syncs)
+            firsts.append(Count(opened.calls - before.calls, opened.syncs - before.syncs))
+            turns.append(Count(after.calls - opened.calls, after.syncs - opened.syncs))
+    first = "a session and its first turn"
     return [
         _figure("a lonely line", "calls", lines),
-        _figure("a turn", "calls", calls),
-        _figure("a turn", "syncs", syncs),
+        _figure("a turn", "calls", [each.calls for each in turns]),
+        _figure("a turn", "syncs", [each.syncs for each in turns]),
+        _figure(first, "calls", [each.calls for each in firsts]),
+        _figure(first, "syncs", [each.syncs for each in firsts]),
     ]
 
 
@@ -98,8 +103,9 @@ def _paced(setting: Setting, at: Place, read: Callable[..., Count], count: int) 
     return read().calls - before.calls
 
 
-def _turn(at: Place, mode: str, mix: Mix, count: int) -> None:
-    session = at.session()
+def _turn(at: Place, mode: str, mix: Mix, count: int, session: str | None = None) -> None:
+    """Play a turn, in a session of its own if none is named."""
+    session = session or at.session()
     with at.follow(1, 1) as sinks:
         at.prompt(session, mode, mix, count, RATE)
         at.gate.open()
@@ -112,9 +118,10 @@ def _traced(setting: Setting, at: Place) -> list[Figure]:
     if shutil.which("strace") is None:
         setting.say("system calls are not counted: strace is not installed")
         return []
-    lines, turns = list[Mapping[str, float]](), list[Mapping[str, float]]()
+    lines, turns, session = list[Mapping[str, float]](), list[Mapping[str, float]](), at.session()
+    _turn(at, "flood", setting.deltas, 1, session)
     for _ in range(setting.of(5, 3, 1)):
-        turn = _strace(setting, at, lambda: _turn(at, "flood", setting.deltas, 1))
+        turn = _strace(setting, at, lambda: _turn(at, "flood", setting.deltas, 1, session))
         few = _strace(setting, at, lambda: _turn(at, "pace", setting.deltas, FEW))
         many = _strace(setting, at, lambda: _turn(at, "pace", setting.deltas, MANY))
         if not turn:

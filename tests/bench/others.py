@@ -1,4 +1,6 @@
-"""What the work that one client asks for does to the others: how long a ping of another client waits at most."""
+"""What the work that one client asks for does to the others: how long a ping of another client waits at most; and how long
+a status of many sessions takes.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from tests.bench.figures import Figure, figure
 from tests.bench.place import Place, bounded, end, prompt_of
 from tests.bench.setting import Setting
 from tests.bench.stolen import Stolen
+from tests.bench.targets import TARGETS
 
 __all__ = ["beside_heavy_requests"]
 
@@ -68,6 +71,7 @@ WORK: dict[str, Work] = {
 def beside_heavy_requests(setting: Setting, part: str) -> list[Figure]:
     """One daemon with many open sessions; each round of each work beside one in which nobody else asks for anything."""
     waits: dict[str, list[Wait]] = {name: [] for name in ("", *WORK)}
+    statuses = list[Wait]()
     with setting.place() as at:
         session, *_ = [at.session() for _ in range(setting.of(SESSIONS, 0, 20))]
         at.gate.open()
@@ -75,13 +79,27 @@ def beside_heavy_requests(setting: Setting, part: str) -> list[Figure]:
             for name, found in waits.items():
                 found.append(setting.undisturbed(_longest, at, setting, session, WORK.get(name, _nothing)))
             words = ", ".join(f"{name or 'nobody'} {found[-1].ms:.1f} ms" for name, found in waits.items())
-            setting.say(f"{part}, longest ping {number + 1}/{ROUNDS}, while another one: {words}")
+            statuses.append(setting.undisturbed(_status_of_all, at))
+            setting.say(
+                f"{part}, longest ping {number + 1}/{ROUNDS}, while another one: {words}; status {statuses[-1].ms:.1f} ms"
+            )
     without = [wait.ms for wait in waits.pop("")]
     return [
+        figure(part, f"daemon/status with {SESSIONS:,} open sessions", "ms", [each.ms for each in statuses],
+               target=TARGETS["status of many"], stolen=[each.stolen for each in statuses]),
+    ] + [
         figure(part, f"longest wait of a ping while another client {name}", "ms", [wait.ms for wait in found],
                reference="nobody else asks for anything", against=without, stolen=[wait.stolen for wait in found])
         for name, found in waits.items()
     ]  # fmt: skip
+
+
+def _status_of_all(at: Place) -> Wait:
+    with at.daemon.wire() as wire:
+        stolen, began = Stolen(), time.monotonic()
+        wire.post("daemon/status")
+        wire.line()
+        return Wait((time.monotonic() - began) * 1000, stolen.share())
 
 
 def _longest(at: Place, setting: Setting, session: str, work: Work) -> Wait:

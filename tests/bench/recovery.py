@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from clisup.host.process.carrying import clean_environment
 from tests.bench.figures import Figure, figure
-from tests.bench.place import PATIENCE_S, Place
+from tests.bench.place import PATIENCE_S, Place, cpu_of
 from tests.bench.setting import Setting
 from tests.bench.stolen import Stolen
 from tests.bench.targets import TARGETS
@@ -21,19 +21,22 @@ __all__ = ["measure"]
 
 PART = "recovery"
 REFERENCE = Path(__file__).parent / "reference" / "packages.py"
-RUNNING = (50, 500)
-ROUNDS = {50: 5, 500: 1}
+RUNNING = (50, 1_000)
+ROUNDS = {50: 5, 1_000: 2}
 LINES = 200
 OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice", "watchdog"}
 """Types of events that the daemon says itself, of a restart too."""
 
 
 class Restart(NamedTuple):
-    """Seconds from the start until `initialize` is answered, and until all turns run under the new daemon."""
+    """Seconds from the start until `initialize` is answered, and until all turns run under the new daemon; seconds of its
+    processor time by then.
+    """
 
     serving: float
     adopted: float
     stolen: float
+    cpu: float = 0.0
 
 
 def measure(setting: Setting) -> list[Figure]:
@@ -52,16 +55,19 @@ def measure(setting: Setting) -> list[Figure]:
             [each.adopted for each in bare],
             [each.stolen for each in full],
         )
-        reference, target = "the start of an empty daemon", TARGETS.get(f"recovery of {count}")
+        reference, more = "the start of an empty daemon", [a - b for a, b in zip(adopted, empty, strict=True)]
+        cpu = [each.cpu for each in bare]
         figures += [
-            figure(PART, f"{count} running turns, until it answers", "s", [each.serving for each in full], reference=reference,
-                   against=empty, stolen=stolen),
-            figure(PART, f"{count} running turns, until all are adopted", "s", adopted, reference=reference, against=empty,
-                   target=target, stolen=stolen),
-            figure(PART, f"{count} running turns, more than an empty daemon", "s",
-                   [a - b for a, b in zip(adopted, empty, strict=True)], stolen=stolen),
-            figure(PART, f"an empty daemon, in the rounds of {count}", "s", empty, reference="its packages imported, and no more",
+            figure(PART, f"{count:,} running turns, until it answers", "s", [each.serving for each in full], reference=reference,
+                   against=empty, target=TARGETS.get(f"{count:,} answer"), stolen=stolen),
+            figure(PART, f"{count:,} running turns, until all are adopted", "s", adopted, reference=reference, against=empty,
+                   target=TARGETS.get(f"{count:,} adopted"), stolen=stolen),
+            figure(PART, f"{count:,} running turns, more than an empty daemon", "s", more,
+                   target=TARGETS.get(f"more for {count:,}"), stolen=stolen),
+            figure(PART, f"an empty daemon, in the rounds of {count:,}", "s", empty, reference="its packages imported, and no more",
                    against=[each.adopted for each in packages], stolen=[each.stolen for each in bare]),
+            figure(PART, f"CPU of an empty daemon's start, in the rounds of {count:,}", "s", cpu,
+                   target=TARGETS["empty start"] if count == RUNNING[0] else None),
         ]  # fmt: skip
     return figures
 
@@ -107,7 +113,7 @@ def _started(at: Place, count: int) -> Restart:
     while (adopted := _adopted(at)) < count:
         assert time.monotonic() < until, f"{adopted} of {count} turns were adopted"
         time.sleep(0.005)
-    return Restart(serving, time.monotonic() - began, stolen.share())
+    return Restart(serving, time.monotonic() - began, stolen.share(), cpu_of(at.pid))
 
 
 def _adopted(at: Place) -> int:

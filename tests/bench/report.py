@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from tests.bench.machine import sentence
 
 __all__ = ["PARTS", "as_text", "document", "merged", "regressions", "splice", "write"]
 
-PARTS = ("counts", "throughput", "latency", "memory", "start", "recovery", "growth", "turns")
+PARTS = ("paced", "counts", "throughput", "latency", "memory", "start", "recovery", "growth", "turns")
 BEGIN, END = "<!-- made by `make bench RECORD=1`: begin -->", "<!-- made by `make bench RECORD=1`: end -->"
 HEAD = ("figure", "value", "reference", "ratio", "spread", "must (moonshot)", "reached", "stolen")
 PAGE_HEAD = ("figure", "value", "reference", "ratio", "must (moonshot)", "reached")
-GRID_HEAD = ("sessions", "clients", "lines/s", "deliveries/s", "daemon CPU per event", "keepers' CPU per line")
-_CELL = re.compile(r"(\d+) sessions? x (\d+) clients?: (.+)")
 NOTHING = "Nothing is recorded yet: `make bench RECORD=1`.\n"
 
 
@@ -72,14 +69,10 @@ def splice(page: str, recorded: dict[str, Any] | None) -> str:
 
 
 def _tables(recorded: dict[str, Any]) -> str:
-    parts = [sentence(recorded["machine"]) + "\n"]
-    for part in PARTS:
-        rows = [row for row in recorded["figures"].values() if row["part"] == part]
-        if rows:
-            parts.append(f"### {part.capitalize()}\n\n{_table(PAGE_HEAD, _page_rows(rows))}")
-            if grid := _grid_rows(rows):
-                parts.append(_table(GRID_HEAD, grid))
-    return "\n".join(parts)
+    """The figures with a target, and what the turns of real CLIs take: recorded.json has all of them, with their spreads."""
+    rows = [row for part in PARTS for row in recorded["figures"].values() if row["part"] == part]
+    shown = [_page_row(row) for row in rows if row["target"] or (row["part"] == "turns" and row["value"] is not None)]
+    return f"{sentence(recorded['machine'])}\n\n{_table(PAGE_HEAD, shown)}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -87,26 +80,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _page_rows(rows: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The figures with a reference or a target, without notes and spreads: recorded.json has all of it."""
-    found = []
-    for row in rows:
-        if row["value"] is None or row["reference"] or row["target"]:
-            shown = row if row["value"] is None else {**row, "note": ""}
-            name, value, reference, ratio, _, target, verdict, _ = _cells(shown)
-            found.append((name, value, reference, ratio, target, verdict))
-    return found
-
-
-def _grid_rows(rows: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The figures of so many sessions and clients, a line for each pair."""
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        if (found := _CELL.fullmatch(row["name"])) and row["value"] is not None:
-            unit = " us" if row["unit"] == "us" else ""
-            cells.setdefault((found[1], found[2]), {})[found[3]] = _number(row["value"]) + unit
-    names = ("lines", "deliveries", *GRID_HEAD[4:])
-    return [(*pair, *(values.get(name, "") for name in names)) for pair, values in cells.items()]
+def _page_row(row: dict[str, Any]) -> tuple[str, ...]:
+    name, value, reference, ratio, _, target, verdict, _ = _cells(row if row["value"] is None else {**row, "note": ""})
+    return name, value, reference, ratio, target, verdict
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

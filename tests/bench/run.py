@@ -25,15 +25,17 @@ from typing import Any
 
 from tests.bench.figures import FAR, Figure
 from tests.bench.machine import machine
+from tests.bench.plot import plot
 from tests.bench.report import PARTS, as_text, document, merged, regressions, splice, write
 from tests.bench.setting import Setting
 
 __all__ = ["RECORDED", "recorded"]
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED, PAGE, RESULTS = (
+RECORDED, PAGE, PLOT, RESULTS = (
     Path(__file__).parent / "recorded.json",
     ROOT / "docs" / "proofs" / "performance.md",
+    ROOT / "docs" / "images" / "performance.svg",
     ROOT / ".bench" / "results.json",
 )
 SDK, SDK_VERSION = ROOT / ".bench" / "sdk", "0.2.186"
@@ -136,7 +138,8 @@ def _record(data: dict[str, Any]) -> None:
     kept = merged(recorded(), data)
     write(RECORDED, kept)
     PAGE.write_text(splice(PAGE.read_text(), kept))
-    print(f"recorded: {RECORDED.relative_to(ROOT)}, {PAGE.relative_to(ROOT)}")
+    PLOT.write_text(plot(kept["figures"]))
+    print(f"recorded: {', '.join(str(path.relative_to(ROOT)) for path in (RECORDED, PAGE, PLOT))}")
 
 
 def _far_worse(figures: list[Figure], setting: Setting) -> bool:

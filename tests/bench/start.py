@@ -73,7 +73,7 @@ def _warm(setting: Setting, at: Place) -> list[Figure]:
         name = names.get(count, f"{count} at once, to main() of the last")
         figures.append(_best(name, ours, bare))
         if setting.size != "short":
-            figures.append(_more(name, ours, bare, "warm start" if count == 1 else None))
+            figures.append(_more(name, ours, bare, "warm start" if count == 1 else "ten at once"))
     return figures
 
 
@@ -88,11 +88,11 @@ def _keepers(setting: Setting) -> list[Figure]:
                 ours.append(setting.undisturbed(_kept, setting, start, count))
                 bare.append(setting.undisturbed(_wrapped, count))
             setting.say(f"start, {count} keepers at once: {_median(ours):.1f} ms, sh {_median(bare):.1f} ms")
-            name, target = f"{count} keepers at once, to main() of the last CLI", "ten keepers"
-            if count == 1:
-                name, target = "a keeper, to main() of its CLI", "keeper's start"
+            name = (
+                f"{count} keepers at once, to main() of the last CLI" if count > 1 else "a keeper, to main() of its CLI"
+            )
             figures.append(figure(PART, name, "ms", [each.ms for each in ours], reference="a bare sh wrapper",
-                                  against=[each.ms for each in bare], target=TARGETS[target],
+                                  against=[each.ms for each in bare],
                                   stolen=[each.stolen for each in ours]))  # fmt: skip
     return figures
 

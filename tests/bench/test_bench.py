@@ -15,21 +15,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from tests.bench import counts, growth, latency, memory, recovery, report, run, start, throughput, turns
+from tests.bench import counts, growth, latency, memory, paced, recovery, report, run, start, throughput, turns
 from tests.bench.bare import spoken
 from tests.bench.figures import FAR, Figure, Target, far_off, figure, fit, missing
 from tests.bench.flow import fanned_out, parse, through_daemon, through_relay, typed
 from tests.bench.frames import REPEATED, write_deltas, write_huge, write_mix
 from tests.bench.native_programs import build
 from tests.bench.place import Gate, Sinks, children_of, cpu_of, memory_of, prompt_of
+from tests.bench.plot import plot
 from tests.bench.setting import Setting
 from tests.bench.stolen import MOST, Stolen, Undisturbed
 from tests.versions import VERSIONS
 
-PARTS = {module.PART: module for module in (counts, throughput, latency, memory, start, recovery, growth, turns)}
+PARTS = {module.PART: module for module in (paced, counts, throughput, latency, memory, start, recovery, growth, turns)}
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_what_a_process_costs_and_holds_is_read_from_the_kernel() -> None:
         child.communicate(b"\n")
 
 
-@pytest.mark.parametrize("part", ["latency", "memory", "start", "recovery", "growth"])
+@pytest.mark.parametrize("part", ["paced", "latency", "memory", "start", "recovery", "growth"])
 def test_each_part_gives_figures_of_its_own_in_its_smallest_form(setting: Setting, part: str) -> None:
     figures = PARTS[part].measure(setting)
     assert figures and {figure.part for figure in figures} == {part}
@@ -306,12 +308,12 @@ def test_a_record_of_one_part_leaves_the_others(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "deep" / "a.json").read_text()) == kept
 
 
-def test_tables_go_between_the_marks_and_nowhere_else() -> None:
+def test_the_table_of_figures_with_a_target_goes_between_the_marks_and_nowhere_else() -> None:
     page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
     made = report.splice(page, report.document(FIGURES, MACHINE, "full"))
     assert made.startswith("before\n") and made.endswith("after\n") and "old" not in made
     assert "| a thing | 2 ms | another: 1 | 2x | <= 5x (2x) | moonshot |" in made and "held" not in made
-    assert "| 1 | 16 | 7 |  | 8 us |  |" in made
+    assert "16 clients" not in made
     assert report.splice(made, report.document(FIGURES, MACHINE, "full")) == made
 
 
@@ -321,8 +323,22 @@ def test_the_page_has_exactly_the_tables_of_what_was_recorded() -> None:
     assert report.splice(page, run.recorded()) == page, "run `make docs`"
 
 
+def test_the_plot_has_a_line_for_each_series_of_the_paced_sessions_and_stands_as_it_was_recorded() -> None:
+    crowds = [(10, 0.1), (1_000, 1.5)]
+    rows = [
+        figure("paced", f"{count:,} sessions with 20 lines/s and a client each: {what}", "cores", [value])
+        for count, value in crowds
+        for what in ("daemon and keepers", "daemon", "age of a line, p50", "age of a line, p99")
+    ]
+    drawn = plot({each.key: each.as_dict() for each in rows})
+    root = ElementTree.fromstring(drawn)
+    assert len(root.findall(".//{*}path[@class='a']")) == len(root.findall(".//{*}path[@class='b']")) == 2
+    assert plot({}).startswith("<svg")
+    assert run.PLOT.read_text() == plot((run.recorded() or {})["figures"]), "run `make docs`"
+
+
 def test_a_name_that_is_no_part_is_refused_and_says_which_there_are() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "tests.bench.run", "speed"], capture_output=True, text=True, cwd=run.ROOT
     )
-    assert said.returncode == 2 and "no such part; take of counts, throughput" in said.stderr
+    assert said.returncode == 2 and "no such part; take of paced, counts" in said.stderr

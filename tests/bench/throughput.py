@@ -142,9 +142,10 @@ def _against(flows: dict[str, list[Flow]]) -> list[Figure]:
         )
         against = [flow.rate for flow in theirs]
         figures.append(figure(PART, "lines a second beside blemees", "lines/s", rates, reference=reference, against=against,
-                              better="more", stolen=stolen))  # fmt: skip
+                              target=TARGETS["throughput to blemees"], stolen=stolen))  # fmt: skip
     else:
-        figures.append(missing(PART, "beside blemees-agentd", "not installed: BLEMEES=DIRECTORY names a checkout"))
+        figures.append(missing(PART, "beside blemees-agentd", "not installed: BLEMEES=DIRECTORY names a checkout",
+                               TARGETS["throughput to blemees"]))  # fmt: skip
     return figures
 
 
@@ -163,9 +164,11 @@ def _many_clients(setting: Setting, lines: int) -> list[Figure]:
     costs = {name: [flow.line_us for flow in each] for name, each in flows.items()}
     whole = zip(costs["one client"], costs["16 copies"], costs["one copy"], strict=True)
     least = [one + many - single for one, many, single in whole]
+    further = [(many - one) / 15 for one, many in zip(costs["one client"], costs["16 clients"], strict=True)]
     return [
+        figure(PART, "daemon CPU per line for each further client", "us", further, target=TARGETS["a further client"]),
         figure(PART, "daemon CPU per line, 1 session, 16 clients", "us", costs["16 clients"], reference="1 client",
-               against=costs["one client"], target=TARGETS["16 clients"]),
+               against=costs["one client"]),
         figure(PART, "1 client, and 15 bare copies of what it gets", "us", least, reference="1 client",
                against=costs["one client"]),
     ]  # fmt: skip

@@ -7,7 +7,7 @@
   `clisup/errors.py`.
 - docs/explanation/architecture.md: the picture of the rooms is made from the imports of the package, the diagram of a turn's life is
   the transition table of `clisup/model/lifecycle.py`.
-- docs/proofs/performance.md: the tables of tests/bench/recorded.json.
+- docs/proofs/performance.md: the table of tests/bench/recorded.json, and docs/images/performance.svg, its plot.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from clisup.model.lifecycle import TRANSITIONS, SessionState
 from clisup.wire.methods import METHODS
 from clisup.wire.results import SessionDetail, SessionSummary
 from tests import test_docs as reference
+from tests.bench.plot import plot
 from tests.bench.report import splice
-from tests.bench.run import recorded
+from tests.bench.run import PLOT, recorded
 from tests.test_architecture import NAMES, all_modules, import_graph, reachable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,6 +240,7 @@ def main() -> int:
         if before != after:
             (ROOT / page).write_text(after)
             print(f"{page}: written anew")
+    PLOT.write_text(plot((recorded() or {"figures": {}})["figures"]))
     return 0
 
 
