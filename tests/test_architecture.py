@@ -68,7 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # those of the model layer, whose messages and readers of turns it takes.
     "clisup.doors": SHARED
     | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"}
-    | {"clisup.http", "clisup.llm", "clisup.model.usage", "clisup.host.files", "clisup.host.config_file"},
+    | {"clisup.http", "clisup.llm", "clisup.model.usage", "clisup.policy.vendor_terms"}
+    | {"clisup.host.files", "clisup.host.config_file"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -84,6 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.fleet",
         "clisup.bridge",  # `clisup mcp-bridge` is its main
         "clisup.doors",
+        "clisup.http.server",
         "clisup.daemon.start",
         "clisup.daemon.ops.offline",
         "clisup.daemon.ops.status_offline",
@@ -175,7 +177,14 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.doors": {"trio"},
     "clisup.doors.acp.history": {"msgspec"},  # events are its structs
-    "clisup.doors.gateway": {"starlette", "msgspec", "pydantic", "prometheus_client"},
+    "clisup.doors.gateway.app": {"starlette"},
+    "clisup.doors.gateway.endpoint": {"trio", "starlette"},
+    "clisup.doors.gateway.guard": {"starlette"},
+    "clisup.doors.gateway.metrics": {"prometheus_client"},
+    "clisup.doors.gateway.requests": {"msgspec"},
+    "clisup.doors.gateway.openai_chat.request": {"msgspec"},
+    "clisup.doors.gateway.openai_responses.request": {"msgspec"},
+    "clisup.doors.gateway.anthropic_messages.request": {"msgspec"},
     "clisup.doors.mcp.agents": {"pydantic"},  # the tools' schemas
     "clisup.doors.mcp.news": {"pydantic"},
     "clisup.doors.mcp.server": {"trio", "mcp", "mcp_types"},

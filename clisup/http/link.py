@@ -11,7 +11,7 @@ from clisup.client.failures import AWAY
 from clisup.client.reconnect import may_come_back
 from clisup.errors import ClisupError, WorldError
 
-__all__ = ["ANSWER_S", "DaemonLink", "daemon_away"]
+__all__ = ["ANSWER_S", "ClientLink", "daemon_away"]
 
 ANSWER_S = 5.0
 """Seconds for which a request waits for the daemon. After them the answer is that the daemon is away."""
@@ -19,7 +19,7 @@ ANSWER_S = 5.0
 RETRY_S = 0.5
 
 
-class DaemonLink:
+class ClientLink:
     """Client under `name`. `follow` runs beside it, on each new connection."""
 
     def __init__(self, path: str | None, name: str, follow: Callable[[AsyncClient], Awaitable[None]]) -> None:

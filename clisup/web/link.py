@@ -15,7 +15,7 @@ from clisup.cli.views.terminal import clip
 from clisup.client.aio import AsyncClient, open_client
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
-from clisup.http.link import ANSWER_S, RETRY_S, DaemonLink, daemon_away
+from clisup.http.link import ANSWER_S, RETRY_S, ClientLink, daemon_away
 from clisup.web.access.tokens import WebToken
 from clisup.web.cost_book import CostBook
 
@@ -31,7 +31,7 @@ _LOOKED_UP = 20
 _LOOKED_BACK = 500
 
 
-class PageLink(DaemonLink):
+class PageLink(ClientLink):
     """One client for all pages. `version` grows with each change of the board, and `changed` wakes the live pages.
 
     The `listener` gets each event, too.

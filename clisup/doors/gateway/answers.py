@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clisup.client.raw import JsonObject
-from clisup.doors.gateway.failures import Failure
+from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.requests import AnswerRequest
 from clisup.llm.answers import FinishReason
 from clisup.llm.messages import ToolUseBlock
@@ -49,7 +49,7 @@ class AnswerStream(Protocol):
     def end(self, answer: WholeAnswer) -> bytes:
         """Return the last frames, after all pieces of the text."""
 
-    def fail(self, failure: Failure) -> bytes:
+    def fail(self, failure: HttpFailure) -> bytes:
         """Return the last frames of a stream that broke."""
 
 
@@ -68,7 +68,7 @@ class Dialect(Protocol):
     def stream(self, info: AnswerInfo) -> AnswerStream:
         """Return a writer."""
 
-    def error(self, failure: Failure) -> JsonObject:
+    def error(self, failure: HttpFailure) -> JsonObject:
         """Return the body of an error."""
 
 

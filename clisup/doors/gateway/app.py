@@ -16,8 +16,8 @@ from clisup.client.raw import JsonObject
 from clisup.doors.gateway.answers import Dialect
 from clisup.doors.gateway.anthropic_messages.answer import MessagesDialect
 from clisup.doors.gateway.endpoint import AnswerDesk, AnswerEndpoint
-from clisup.doors.gateway.failures import Failure, GatewayError, failure_of, refused
-from clisup.doors.gateway.guard import GatewayGuard
+from clisup.doors.gateway.failures import GatewayError, HttpFailure, failure_of, refused
+from clisup.doors.gateway.guard import GatewayGuard, error_response
 from clisup.doors.gateway.metrics import GatewayMetrics
 from clisup.doors.gateway.models import ModelBook
 from clisup.doors.gateway.openai_chat.answer import ChatDialect
@@ -68,7 +68,7 @@ def make_gateway(
             Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/metrics", told, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _no_endpoint},
+        exception_handlers={HTTPException: _no_endpoint, GatewayError: _refused, Exception: _failed},
     )
     return GatewayGuard(app, place, token, log, metrics, dialect_of)
 
@@ -80,12 +80,27 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     return _RESPONSES if path.startswith("/v1/responses") else _CHAT
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)
+    request.scope["record"].kind = error.failure.kind
+    return error_response(error.failure, _dialect(request))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Answer for a fault. Starlette raises it again afterwards, and the guard logs it."""
+    message = "internal error of the gateway; its log says more"
+    return error_response(HttpFailure(500, "internal", message, retryable=False), _dialect(request))
+
+
+def _dialect(request: Request) -> Dialect:
+    return dialect_of(request.url.path, request.scope["headers_read"])
+
+
 async def _no_endpoint(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = "no such method here" if error.status_code == 405 else "no such path here"
-    failure = Failure(error.status_code, "not_found", f"{words}: {request.method} {request.url.path[:100]}")
-    body = dialect_of(request.url.path, request.scope["headers_read"]).error(failure)
-    return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
+    failure = HttpFailure(error.status_code, "not_found", f"{words}: {request.method} {request.url.path[:100]}")
+    return JSONResponse(_dialect(request).error(failure), error.status_code, headers=dict(error.headers or {}))
 
 
 def _model_list(request: Request, names: list[str]) -> Response:

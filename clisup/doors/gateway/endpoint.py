@@ -10,7 +10,7 @@ import trio
 from starlette.responses import JSONResponse
 
 from clisup.doors.gateway.answers import AnswerInfo, AnswerStream, Dialect, WholeAnswer
-from clisup.doors.gateway.failures import Failure, GatewayError, refused
+from clisup.doors.gateway.failures import GatewayError, HttpFailure, refused
 from clisup.doors.gateway.guard import RequestRecord
 from clisup.doors.gateway.metrics import GatewayMetrics
 from clisup.doors.gateway.reading import AnswerBegun, AnswerPlace, Item, TextPiece, read_answer
@@ -55,7 +55,7 @@ class AnswerDesk:
         """Count a request for the block. Raises `GatewayError(overloaded)` over the limit."""
         if self._running >= self.settings.max_requests:
             message = f"{self.settings.max_requests} requests are at work, and that is the limit"
-            raise GatewayError(Failure(429, "overloaded", message, retry_after_s=RETRY_AFTER_S, retryable=True))
+            raise GatewayError(HttpFailure(429, "overloaded", message, retry_after_s=RETRY_AFTER_S, retryable=True))
         self._running += 1
         self.metrics.running.inc()
         try:
@@ -103,23 +103,19 @@ class AnswerEndpoint:
         record.model, record.session = str(place.model), place.session.id
         headers = {"x-clisup-session": place.session.id}
         headers |= {"x-clisup-ignored": ", ".join(ignored)} if ignored else {}
-        over = False
         try:
             if request.stream:
-                over = await self._stream(nursery, send, request, place, headers, record)
+                await self._stream(nursery, send, request, place, headers, record)
             else:
-                over = await self._whole(scope, receive, send, request, place, headers)
-        except GatewayError as error:
-            over = error.failure.kind != "storage_failed"
-            raise
+                await self._whole(scope, receive, send, request, place, headers)
         finally:
-            self._desk.sessions.release(place.session.id, place.ends, over=over)
+            self._desk.sessions.release(place.session.id, place.ends, over=place.over)
 
     async def _whole(
         self, scope: Scope, receive: Receive, send: Send, request: AnswerRequest, place: AnswerPlace,
         headers: dict[str, str],
-    ) -> bool:  # fmt: skip
-        """Send one answer. Return whether the turn is over."""
+    ) -> None:  # fmt: skip
+        """Send one answer."""
         begun = None
         async with aclosing(read_answer(place, deltas=False)) as items:
             async for item in items:
@@ -129,16 +125,15 @@ class AnswerEndpoint:
                     assert begun is not None
                     body = self._dialect.whole(_info(begun, request, place), item)
                     await JSONResponse(body, headers=headers)(scope, receive, send)
-                    return _ended(item, place)
-        raise AssertionError("an answer ends with the whole")
+                    return
 
     # -- streams
 
     async def _stream(
         self, nursery: trio.Nursery, send: Send, request: AnswerRequest, place: AnswerPlace, headers: dict[str, str],
         record: RequestRecord,
-    ) -> bool:  # fmt: skip
-        """Send a stream. Return whether the turn is over. Raises `GatewayError` before its first byte."""
+    ) -> None:  # fmt: skip
+        """Send a stream. Raises `GatewayError` before its first byte."""
         out, writer, said = _Out(send, headers), cast("AnswerStream | None", None), False
         items = _Items(nursery, read_answer(place, deltas=True))
         try:
@@ -154,7 +149,7 @@ class AnswerEndpoint:
                     await out.write(writer.text(item.text))
                 elif isinstance(item, WholeAnswer):
                     await out.write(writer.end(item), last=True)
-                    return _ended(item, place)
+                    return
                 elif said:
                     raise refused("the CLI took back text that was sent already", kind="answer_retracted")
         except GatewayError as error:
@@ -162,7 +157,6 @@ class AnswerEndpoint:
                 raise
             record.kind = error.failure.kind
             await out.write(writer.fail(error.failure), last=True)
-        return True
 
 
 class _Out:
@@ -210,11 +204,6 @@ class _Items:
 
 def _info(begun: AnswerBegun, request: AnswerRequest, place: AnswerPlace) -> AnswerInfo:
     return AnswerInfo(begun.id, request.model, begun.created, place.session.id, request)
-
-
-def _ended(answer: WholeAnswer, place: AnswerPlace) -> bool:
-    """Tell whether the turn is over: a CLI waits for the results of its calls."""
-    return place.native or not answer.calls
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes:

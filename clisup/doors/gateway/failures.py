@@ -8,7 +8,7 @@ from math import ceil
 from clisup.errors import KINDS, ClisupError
 from clisup.llm.failures import LLMError
 
-__all__ = ["Failure", "GatewayError", "failure_of", "refused"]
+__all__ = ["GatewayError", "HttpFailure", "failure_of", "refused"]
 
 _STATUSES = {
     400: ("invalid_request", "invalid_params", "usage", "unsupported", "context_overflow", "parse_error", "refusal"),
@@ -22,11 +22,14 @@ _STATUSES = {
           "backend_version_unsupported"),
     504: ("turn_timeout", "idle_timeout", "startup_timeout"),
 }  # fmt: skip
+RETRY_AFTER_S = 30.0
+"""Seconds for `retry-after` of a limit whose end the backend does not tell."""
+
 _STATUS_OF = {kind: status for status, kinds in _STATUSES.items() for kind in kinds}
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HttpFailure:
     """Failed request. `kind` is stable. `retryable`: the same request may work later; None leaves that to the status."""
 
     status: int
@@ -48,17 +51,17 @@ class Failure:
 class GatewayError(Exception):
     """Request that cannot be answered."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: HttpFailure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
 
 def refused(message: str, param: str | None = None, *, kind: str = "invalid_request", status: int = 0) -> GatewayError:
     """Return the error for a wrong request. A repetition fails again."""
-    return GatewayError(Failure(status or _STATUS_OF.get(kind, 400), kind, message, param, retryable=False))
+    return GatewayError(HttpFailure(status or _STATUS_OF.get(kind, 400), kind, message, param, retryable=False))
 
 
-def failure_of(error: LLMError | ClisupError, *, recorded: bool = False) -> Failure:
+def failure_of(error: LLMError | ClisupError, *, recorded: bool = False) -> HttpFailure:
     """Return the failure of a turn or a refusal of the daemon. `recorded`: the same request gets this failure again."""
     message = f"{error.message}; {error.hint}" if error.hint else error.message
     if isinstance(error, ClisupError):
@@ -69,5 +72,7 @@ def failure_of(error: LLMError | ClisupError, *, recorded: bool = False) -> Fail
         retryable, after, param = error.retryable, error.retry_after_s, error.data.get("param")
     after_s = float(after) if isinstance(after, int | float) else None
     status = _STATUS_OF.get(kind, 500)
-    return Failure(status, kind, message, param if isinstance(param, str) else None, after_s,
+    if status == 429 and after_s is None:
+        after_s = RETRY_AFTER_S
+    return HttpFailure(status, kind, message, param if isinstance(param, str) else None, after_s,
                    retryable=retryable and not recorded)  # fmt: skip

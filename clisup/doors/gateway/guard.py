@@ -12,7 +12,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 
 from clisup.doors.gateway.answers import Dialect
-from clisup.doors.gateway.failures import Failure, GatewayError
+from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.metrics import GatewayMetrics
 from clisup.doors.log import DoorLog, traceback_of
 from clisup.http.addresses import Addresses, headers_of, same_token
@@ -39,7 +39,7 @@ class RequestRecord:
     sent: int = 0
 
 
-def error_response(failure: Failure, dialect: Dialect) -> Response:
+def error_response(failure: HttpFailure, dialect: Dialect) -> Response:
     """Return an error in the form of a dialect."""
     return JSONResponse(dialect.error(failure), failure.status, headers=failure.headers)
 
@@ -74,42 +74,31 @@ class GatewayGuard:
                 record.sent += len(message.get("body", b""))
             await send(message)
 
-        dialect = self._dialect_of(scope["path"], headers)
-        try:
-            await self._answer(scope, receive, send_noted, headers, record, dialect)
-        finally:
-            self._note(scope, record, time.monotonic() - begun)
-
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[str, str], record: RequestRecord,
-        dialect: Dialect,
-    ) -> None:  # fmt: skip
         try:
             if failure := self._refusal(headers):
-                raise GatewayError(failure)
-            await self._app(scope, receive, send)
-        except GatewayError as error:
-            record.kind = error.failure.kind
-            await error_response(error.failure, dialect)(scope, receive, send)
+                record.kind = failure.kind
+                dialect = self._dialect_of(scope["path"], headers)
+                await error_response(failure, dialect)(scope, receive, send_noted)
+            else:
+                await self._app(scope, receive, send_noted)
         except Exception as error:
             record.kind = "internal"
             self._log.write(f"{record.id} fault: {traceback_of(error)}")
-            if not record.status:
-                failure = Failure(500, "internal", "internal error of the gateway; its log says more", retryable=False)
-                await error_response(failure, dialect)(scope, receive, send)
+        finally:
+            self._note(scope, record, time.monotonic() - begun)
 
-    def _refusal(self, headers: Mapping[str, str]) -> Failure | None:
+    def _refusal(self, headers: Mapping[str, str]) -> HttpFailure | None:
         """Return why a request is refused. Programs send no Origin; a browser's page of another site does."""
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if not self._place.has_host(headers):
-            return Failure(403, "unknown_host", "the Host header names another server", retryable=False)
+            return HttpFailure(403, "unknown_host", "the Host header names another server", retryable=False)
         if (origin is not None and origin not in self._place.origins) or site not in (None, "same-origin", "none"):
-            return Failure(403, "foreign_origin", "pages of other sites have no access", retryable=False)
+            return HttpFailure(403, "foreign_origin", "pages of other sites have no access", retryable=False)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
         if not same_token(given.strip(), self._token):
             message = "the token is missing or wrong: clisup gateway --print-token prints it"
-            return Failure(401, "invalid_token", message, retryable=False)
+            return HttpFailure(401, "invalid_token", message, retryable=False)
         return None
 
     def _note(self, scope: Scope, record: RequestRecord, seconds: float) -> None:

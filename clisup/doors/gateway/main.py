@@ -12,7 +12,7 @@ from clisup.doors.gateway.app import make_gateway
 from clisup.doors.gateway.sessions import GatewaySessions
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.doors.log import DoorLog
-from clisup.http.link import DaemonLink
+from clisup.http.link import ClientLink
 from clisup.http.server import serve
 
 __all__ = ["serve_gateway"]
@@ -25,7 +25,7 @@ def serve_gateway(
 
     Raises `WorldError(storage_failed)` if the log cannot be opened, and a refusal of the daemon.
     """
-    link = DaemonLink(daemon, "clisup-gateway", _rest)
+    link = ClientLink(daemon, "clisup-gateway", _rest)
     sessions = GatewaySessions(settings, link.client)
     place = settings.http.place(listener.getsockname()[1])
     log = DoorLog(log_file, to_stderr=log_file is None)

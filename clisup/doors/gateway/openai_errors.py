@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clisup.client.raw import JsonObject
-from clisup.doors.gateway.failures import Failure
+from clisup.doors.gateway.failures import HttpFailure
 
 __all__ = ["error_body", "openai_code"]
 
@@ -19,12 +19,12 @@ _CODES = {
 }
 
 
-def openai_code(failure: Failure) -> str:
+def openai_code(failure: HttpFailure) -> str:
     """Return the code: OpenAI's own where one is known, else the kind."""
     return _CODES.get(failure.kind, failure.kind)
 
 
-def error_body(failure: Failure) -> JsonObject:
+def error_body(failure: HttpFailure) -> JsonObject:
     """Return the body of an error."""
     kind = "rate_limit_error" if failure.status == 429 else "server_error"
     if failure.status < 500 and failure.status != 429:

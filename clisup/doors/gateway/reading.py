@@ -29,7 +29,7 @@ class AnswerPlace:
     """Place of an answer in the journal: the turn, and the results after which the answer begins, by the marks of their calls.
 
     `callers` are the backend's names of the program's tools. `native` calls end the turn and keep their ids. `recorded`: the
-    same request gets the same answer again.
+    same request gets the same answer again. `over` is set once the turn has ended.
     """
 
     session: AsyncSession
@@ -45,6 +45,7 @@ class AnswerPlace:
     schema: bool = False
     call_prefix: str = "call_"
     ends: str = ""
+    over: bool = False
 
 
 class AnswerBegun(NamedTuple):
@@ -78,9 +79,11 @@ async def read_answer(place: AnswerPlace, *, deltas: bool) -> AsyncGenerator[Ite
             if envelope.turn_id != place.turn_id:
                 continue
             for item in fold.read(await whole(envelope, place.session.blob)):
-                yield item
                 if isinstance(item, WholeAnswer):
+                    place.over = place.native or not item.calls  # a CLI waits for the results of its calls
+                    yield item
                     return
+                yield item
     finally:
         events.close()
     raise refused("the turn has no end in the journal: its session was closed", kind="session_closed")
@@ -120,6 +123,7 @@ class _Fold:
         except Refused:
             items.append(WholeAnswer("".join(self._said), reason=FinishReason.REFUSAL))
         except LLMError as error:
+            self._place.over = True
             raise GatewayError(failure_of(error, recorded=self._place.recorded)) from error
         if not self._place.native and (pending := self._pending()):
             items += self._stop(pending, envelope.ts)

@@ -42,7 +42,11 @@ class GatewayProcess:
         self.configuration.write_text("\n".join(lines))
 
     def command(self, *flags: str, before: str = "") -> list[str]:
-        program = ["-c", f"{before}\nfrom clisup.cli.main import main\nraise SystemExit(main())"] if before else ["-m", "clisup"]
+        program = (
+            ["-c", f"{before}\nfrom clisup.cli.main import main\nraise SystemExit(main())"]
+            if before
+            else ["-m", "clisup"]
+        )
         return [sys.executable, "-W", "error", *program, "gateway", "--no-start", *flags]
 
     def start(self, *, before: str = "") -> None:
@@ -51,7 +55,9 @@ class GatewayProcess:
             self.command("--print-token"), env=self.env, capture_output=True, text=True, check=True, timeout=PATIENCE_S
         ).stdout.strip()
         with (self.root / "gateway.log").open("a") as log:
-            self.process = subprocess.Popen(self.command("--port", str(self.port), before=before), env=self.env, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                self.command("--port", str(self.port), before=before), env=self.env, stdout=log, stderr=log
+            )
         until(self._serves, self.log)
 
     def _serves(self) -> bool:
@@ -76,7 +82,9 @@ class GatewayProcess:
     # -- programs
 
     def openai(self, **options: Any) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key=self.token, **{"max_retries": 0, "timeout": PATIENCE_S, **options})
+        return OpenAI(
+            base_url=f"{self.url}/v1", api_key=self.token, **{"max_retries": 0, "timeout": PATIENCE_S, **options}
+        )
 
     def anthropic(self, **options: Any) -> Anthropic:
         return Anthropic(base_url=self.url, api_key=self.token, **{"max_retries": 0, "timeout": PATIENCE_S, **options})
@@ -86,7 +94,9 @@ class GatewayProcess:
     ) -> tuple[int, Any, dict[str, str]]:
         """Send a request as it is. Return the status, the JSON or the text, and the headers."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        sent = {"Authorization": f"Bearer {self.token}"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        sent = {"Authorization": f"Bearer {self.token}"} | {
+            name.replace("_", "-"): text for name, text in headers.items()
+        }
         data = json.dumps(body) if isinstance(body, Mapping) else body
         try:
             connection.request(method, path, data, {name: text for name, text in sent.items() if text})

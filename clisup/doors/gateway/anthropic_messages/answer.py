@@ -5,7 +5,7 @@ from __future__ import annotations
 from clisup.client.raw import JsonObject
 from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
 from clisup.doors.gateway.anthropic_messages.request import read_messages
-from clisup.doors.gateway.failures import Failure
+from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.requests import AnswerRequest
 from clisup.llm.answers import FinishReason
 from clisup.llm.messages import ToolUseBlock
@@ -43,17 +43,17 @@ class MessagesDialect:
         reason = _REASONS.get(answer.reason, "end_turn")
         return {**_message(info, answer.usage), "content": content, "stop_reason": reason}
 
-    def stream(self, info: AnswerInfo) -> MessagesStream:
+    def stream(self, info: AnswerInfo) -> MessagesWriter:
         """Return a writer."""
-        return MessagesStream(info)
+        return MessagesWriter(info)
 
-    def error(self, failure: Failure) -> JsonObject:
+    def error(self, failure: HttpFailure) -> JsonObject:
         """Return the body of an error."""
         error = {"type": _ERRORS.get(failure.status, "api_error"), "message": failure.message}
         return {"type": "error", "error": error}
 
 
-class MessagesStream:
+class MessagesWriter:
     """Writer of events. The text is the only block before the calls."""
 
     def __init__(self, info: AnswerInfo) -> None:
@@ -84,7 +84,7 @@ class MessagesStream:
         frames += _event("message_delta", delta=ending, usage=_usage(answer.usage))
         return frames + _event("message_stop")
 
-    def fail(self, failure: Failure) -> bytes:
+    def fail(self, failure: HttpFailure) -> bytes:
         """Return the error."""
         return sse(MessagesDialect().error(failure), "error")
 

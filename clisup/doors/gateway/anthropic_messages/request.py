@@ -24,7 +24,7 @@ from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingB
 __all__ = ["read_messages"]
 
 
-class _Text(Struct, tag_field="type", tag="text"):
+class _MessagesText(Struct, tag_field="type", tag="text"):
     text: str
     cache_control: JsonObject | None = None
 
@@ -34,7 +34,7 @@ class _Base64(Struct, tag_field="type", tag="base64"):
     data: str
 
 
-class _Image(Struct, tag_field="type", tag="image"):
+class _MessagesImage(Struct, tag_field="type", tag="image"):
     source: _Base64
     cache_control: JsonObject | None = None
 
@@ -48,7 +48,7 @@ class _Use(Struct, tag_field="type", tag="tool_use"):
 
 class _Result(Struct, tag_field="type", tag="tool_result"):
     tool_use_id: str
-    content: str | list[_Text | _Image] | None = None
+    content: str | list[_MessagesText | _MessagesImage] | None = None
     is_error: bool = False
     cache_control: JsonObject | None = None
 
@@ -62,12 +62,12 @@ class _Redacted(Struct, tag_field="type", tag="redacted_thinking"):
     data: str
 
 
-class _Message(Struct):
+class _MessagesMessage(Struct):
     role: Literal["user", "assistant", "system"]
-    content: str | list[_Text | _Image | _Use | _Result | _Thinking | _Redacted]
+    content: str | list[_MessagesText | _MessagesImage | _Use | _Result | _Thinking | _Redacted]
 
 
-class _Tool(Struct):
+class _MessagesTool(Struct):
     name: str
     description: str | None = None
     input_schema: JsonObject | None = None
@@ -78,13 +78,13 @@ class _Choice(Struct):
     type: Literal["auto", "any", "tool", "none"]
 
 
-class _Format(Struct):
+class _MessagesFormat(Struct):
     schema: JsonObject
     type: Literal["json_schema"] = "json_schema"
 
 
 class _OutputConfig(Struct):
-    format: _Format | None = None
+    format: _MessagesFormat | None = None
     effort: str | None = None
 
 
@@ -92,11 +92,11 @@ class MessagesBody(Struct):
     """Body of the request, as far as it has an effect, or is refused."""
 
     model: str
-    messages: list[_Message]
+    messages: list[_MessagesMessage]
     max_tokens: int
-    system: str | list[_Text] | None = None
+    system: str | list[_MessagesText] | None = None
     stream: bool | None = None
-    tools: list[_Tool] | None = None
+    tools: list[_MessagesTool] | None = None
     tool_choice: _Choice | None = None
     output_config: _OutputConfig | None = None
     temperature: float | None = None
@@ -146,14 +146,14 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     )  # fmt: skip
 
 
-def _blocks(message: _Message, number: int) -> Iterable[Block]:
+def _blocks(message: _MessagesMessage, number: int) -> Iterable[Block]:
     at = f"messages[{number}].content"
-    for part in [_Text(message.content)] if isinstance(message.content, str) else message.content:
+    for part in [_MessagesText(message.content)] if isinstance(message.content, str) else message.content:
         cache = bool(getattr(part, "cache_control", None))
         match part:
-            case _Text():
+            case _MessagesText():
                 yield TextBlock(text=check_text(part.text), cache=cache)
-            case _Image():
+            case _MessagesImage():
                 yield _image(part, at).model_copy(update={"cache": cache})
             case _Use():
                 yield ToolUseBlock(id=part.id, name=part.name, input=part.input, cache=cache)
@@ -171,22 +171,22 @@ def _content(result: _Result, at: str) -> str | tuple[TextBlock | ImageBlock, ..
     if result.content is None or isinstance(result.content, str):
         return check_text(result.content or "")
     return tuple(
-        TextBlock(text=check_text(part.text)) if isinstance(part, _Text) else _image(part, at)
+        TextBlock(text=check_text(part.text)) if isinstance(part, _MessagesText) else _image(part, at)
         for part in result.content
     )
 
 
-def _image(part: _Image, at: str) -> ImageBlock:
+def _image(part: _MessagesImage, at: str) -> ImageBlock:
     return image(part.source.media_type, part.source.data, at)
 
 
-def _joined(content: str | Iterable[_Text] | None) -> str:
+def _joined(content: str | Iterable[_MessagesText] | None) -> str:
     if content is None or isinstance(content, str):
         return check_text(content or "")
     return check_text("\n\n".join(part.text for part in content))
 
 
-def _system(message: _Message) -> str:
+def _system(message: _MessagesMessage) -> str:
     if isinstance(message.content, str):
         return check_text(message.content)
-    return _joined(part for part in message.content if isinstance(part, _Text))
+    return _joined(part for part in message.content if isinstance(part, _MessagesText))

@@ -6,7 +6,7 @@ from typing import Any
 
 from clisup.client.raw import JsonObject
 from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
-from clisup.doors.gateway.failures import Failure
+from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.openai_chat.request import read_chat
 from clisup.doors.gateway.openai_errors import error_body
 from clisup.doors.gateway.requests import AnswerRequest
@@ -47,16 +47,16 @@ class ChatDialect:
         }
         return {**_head(info, "chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
 
-    def stream(self, info: AnswerInfo) -> ChatStream:
+    def stream(self, info: AnswerInfo) -> ChatWriter:
         """Return a writer."""
-        return ChatStream(info)
+        return ChatWriter(info)
 
-    def error(self, failure: Failure) -> JsonObject:
+    def error(self, failure: HttpFailure) -> JsonObject:
         """Return the body of an error."""
         return error_body(failure)
 
 
-class ChatStream:
+class ChatWriter:
     """Writer of chunks."""
 
     def __init__(self, info: AnswerInfo) -> None:
@@ -81,7 +81,7 @@ class ChatStream:
             frames.append(sse({**self._head, "choices": [], "usage": usage}))
         return b"".join([*frames, sse("[DONE]")])
 
-    def fail(self, failure: Failure) -> bytes:
+    def fail(self, failure: HttpFailure) -> bytes:
         """Return the error."""
         return sse(error_body(failure))
 

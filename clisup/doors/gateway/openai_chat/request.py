@@ -26,7 +26,7 @@ from clisup.llm.tools import ToolDefinition
 __all__ = ["read_chat"]
 
 
-class _Text(Struct, tag_field="type", tag="text"):
+class _ChatText(Struct, tag_field="type", tag="text"):
     text: str
 
 
@@ -34,24 +34,24 @@ class _Url(Struct):
     url: str
 
 
-class _Image(Struct, tag_field="type", tag="image_url"):
+class _ChatImage(Struct, tag_field="type", tag="image_url"):
     image_url: _Url
 
 
-class _Refusal(Struct, tag_field="type", tag="refusal"):
+class _ChatRefusal(Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
 class _System(Struct, tag_field="role", tag="system"):
-    content: str | list[_Text]
+    content: str | list[_ChatText]
 
 
 class _Developer(Struct, tag_field="role", tag="developer"):
-    content: str | list[_Text]
+    content: str | list[_ChatText]
 
 
 class _User(Struct, tag_field="role", tag="user"):
-    content: str | list[_Text | _Image]
+    content: str | list[_ChatText | _ChatImage]
 
 
 class _Function(Struct):
@@ -59,20 +59,20 @@ class _Function(Struct):
     arguments: str = "{}"
 
 
-class _Call(Struct):
+class _ChatCall(Struct):
     id: str
     function: _Function
     type: Literal["function"] = "function"
 
 
 class _Assistant(Struct, tag_field="role", tag="assistant"):
-    content: str | list[_Text | _Refusal] | None = None
-    tool_calls: list[_Call] | None = None
+    content: str | list[_ChatText | _ChatRefusal] | None = None
+    tool_calls: list[_ChatCall] | None = None
 
 
-class _Tool(Struct, tag_field="role", tag="tool"):
+class _ChatTool(Struct, tag_field="role", tag="tool"):
     tool_call_id: str
-    content: str | list[_Text]
+    content: str | list[_ChatText]
 
 
 class _Defined(Struct):
@@ -90,7 +90,7 @@ class _Schema(Struct):
     schema: JsonObject | None = None
 
 
-class _Format(Struct):
+class _ChatFormat(Struct):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Schema | None = None
 
@@ -103,12 +103,12 @@ class ChatBody(Struct):
     """Body of the request, as far as it has an effect, or is refused."""
 
     model: str
-    messages: list[_System | _Developer | _User | _Assistant | _Tool]
+    messages: list[_System | _Developer | _User | _Assistant | _ChatTool]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     tools: list[_ToolSpec] | None = None
     tool_choice: str | JsonObject | None = None
-    response_format: _Format | None = None
+    response_format: _ChatFormat | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -175,7 +175,7 @@ def _messages(messages: Iterable[Any]) -> Iterable[Message]:
     for number, message in enumerate(messages):
         at = f"messages[{number}]"
         if isinstance(message, _User):
-            parts = [_Text(message.content)] if isinstance(message.content, str) else message.content
+            parts = [_ChatText(message.content)] if isinstance(message.content, str) else message.content
             yield Message(role="user", content=tuple(_part(part, f"{at}.content") for part in parts))
         elif isinstance(message, _Assistant):
             said = (TextBlock(text=_joined(message.content)),) if message.content else ()
@@ -186,19 +186,19 @@ def _messages(messages: Iterable[Any]) -> Iterable[Message]:
                 for call in message.tool_calls or ()
             )
             yield Message(role="assistant", content=(*said, *calls))
-        elif isinstance(message, _Tool):
+        elif isinstance(message, _ChatTool):
             result = ToolResultBlock(tool_use_id=message.tool_call_id, content=_joined(message.content))
             yield Message(role="user", content=(result,))
 
 
-def _part(part: _Text | _Image, at: str) -> TextBlock | ImageBlock:
-    return TextBlock(text=check_text(part.text)) if isinstance(part, _Text) else data_image(part.image_url.url, at)
+def _part(part: _ChatText | _ChatImage, at: str) -> TextBlock | ImageBlock:
+    return TextBlock(text=check_text(part.text)) if isinstance(part, _ChatText) else data_image(part.image_url.url, at)
 
 
-def _joined(content: str | Iterable[_Text | _Refusal] | None) -> str:
+def _joined(content: str | Iterable[_ChatText | _ChatRefusal] | None) -> str:
     if content is None or isinstance(content, str):
         return check_text(content or "")
-    return check_text("\n".join(part.text if isinstance(part, _Text) else part.refusal for part in content))
+    return check_text("\n".join(part.text if isinstance(part, _ChatText) else part.refusal for part in content))
 
 
 def _tools(tools: Iterable[_ToolSpec], wait_s: float) -> tuple[ToolDefinition, ...]:
@@ -206,7 +206,7 @@ def _tools(tools: Iterable[_ToolSpec], wait_s: float) -> tuple[ToolDefinition, .
     return tuple(tool_definition(tool.name, tool.description, tool.parameters, wait_s) for tool in given)
 
 
-def _schema(format_: _Format | None) -> JsonObject | None:
+def _schema(format_: _ChatFormat | None) -> JsonObject | None:
     if format_ is None or format_.type == "text":
         return None
     if format_.type == "json_object":

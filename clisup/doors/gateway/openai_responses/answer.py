@@ -6,7 +6,7 @@ from itertools import count
 
 from clisup.client.raw import JsonObject
 from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
-from clisup.doors.gateway.failures import Failure
+from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.openai_errors import error_body, openai_code
 from clisup.doors.gateway.openai_responses.request import read_responses
 from clisup.doors.gateway.requests import AnswerRequest
@@ -37,16 +37,16 @@ class ResponsesDialect:
         """Return the body of an answer."""
         return _response(info, answer)
 
-    def stream(self, info: AnswerInfo) -> ResponsesStream:
+    def stream(self, info: AnswerInfo) -> ResponsesWriter:
         """Return a writer."""
-        return ResponsesStream(info)
+        return ResponsesWriter(info)
 
-    def error(self, failure: Failure) -> JsonObject:
+    def error(self, failure: HttpFailure) -> JsonObject:
         """Return the body of an error."""
         return error_body(failure)
 
 
-class ResponsesStream:
+class ResponsesWriter:
     """Writer of events. The text is the only item before the calls."""
 
     def __init__(self, info: AnswerInfo) -> None:
@@ -82,7 +82,7 @@ class ResponsesStream:
         response = _response(self._info, answer)
         return frames + self._event(f"response.{response['status']}", response=response)
 
-    def fail(self, failure: Failure) -> bytes:
+    def fail(self, failure: HttpFailure) -> bytes:
         """Return the event of a failed response."""
         code = openai_code(failure)
         known = code if code == "rate_limit_exceeded" else "server_error"

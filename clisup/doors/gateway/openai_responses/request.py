@@ -34,7 +34,7 @@ class _OutputText(Struct, tag_field="type", tag="output_text"):
     text: str
 
 
-class _Refusal(Struct, tag_field="type", tag="refusal"):
+class _ItemRefusal(Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
@@ -42,15 +42,15 @@ class _InputImage(Struct, tag_field="type", tag="input_image"):
     image_url: str | None = None
 
 
-_Part = _InputText | _OutputText | _Refusal | _InputImage
+_Part = _InputText | _OutputText | _ItemRefusal | _InputImage
 
 
-class _Message(Struct):
+class _ItemMessage(Struct):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[_Part]
 
 
-class _Call(Struct):
+class _ItemCall(Struct):
     call_id: str
     name: str
     arguments: str = "{}"
@@ -61,20 +61,20 @@ class _Output(Struct):
     output: str | list[_Part]
 
 
-class _Tool(Struct):
+class _ItemTool(Struct):
     name: str
     description: str | None = None
     parameters: JsonObject | None = None
     type: Literal["function"] = "function"
 
 
-class _Format(Struct):
+class _ItemFormat(Struct):
     type: Literal["text", "json_object", "json_schema"] = "text"
     schema: JsonObject | None = None
 
 
 class _TextConfig(Struct):
-    format: _Format | None = None
+    format: _ItemFormat | None = None
     verbosity: str | None = None
 
 
@@ -87,7 +87,7 @@ class ResponsesBody(Struct):
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    tools: list[_Tool] | None = None
+    tools: list[_ItemTool] | None = None
     tool_choice: str | JsonObject | None = None
     text: _TextConfig | None = None
     max_output_tokens: int | None = None
@@ -154,7 +154,7 @@ def _messages(items: Iterable[JsonObject], system: list[str]) -> Iterable[Messag
     for number, item in enumerate(items):
         at, kind = f"input[{number}]", item.get("type", "message")
         if kind == "message":
-            message = _convert(item, _Message, at)
+            message = _convert(item, _ItemMessage, at)
             if message.role in ("system", "developer"):
                 system.append(_joined(message.content))
             elif message.role == "assistant":
@@ -162,7 +162,7 @@ def _messages(items: Iterable[JsonObject], system: list[str]) -> Iterable[Messag
             else:
                 yield Message(role="user", content=tuple(_blocks(message.content, at)))
         elif kind == "function_call":
-            call = _convert(item, _Call, at)
+            call = _convert(item, _ItemCall, at)
             use = ToolUseBlock(id=call.call_id, name=call.name, input=tool_input(call.arguments, at))
             yield Message(role="assistant", content=(use,))
         elif kind == "function_call_output":
@@ -186,7 +186,7 @@ def _blocks(content: str | list[_Part], at: str) -> Iterable[TextBlock | ImageBl
         if isinstance(part, _InputImage):
             yield data_image(part.image_url or "", at)
         else:
-            yield TextBlock(text=check_text(part.refusal if isinstance(part, _Refusal) else part.text))
+            yield TextBlock(text=check_text(part.refusal if isinstance(part, _ItemRefusal) else part.text))
 
 
 def _joined(content: str | list[_Part]) -> str:
@@ -196,7 +196,7 @@ def _joined(content: str | list[_Part]) -> str:
     return check_text("\n".join(texts))
 
 
-def _schema(format_: _Format | None) -> JsonObject | None:
+def _schema(format_: _ItemFormat | None) -> JsonObject | None:
     if format_ is None or format_.type == "text":
         return None
     return {"type": "object"} if format_.type == "json_object" else object_schema(format_.schema, "text.format")
