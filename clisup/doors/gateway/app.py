@@ -118,7 +118,7 @@ def _model_list(request: Request, names: list[str]) -> Response:
 
 
 def _openai_model(name: str) -> JsonObject:
-    return {"id": name, "object": "model", "created": 0, "owned_by": name.partition("/")[0]}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "clisup"}
 
 
 def _anthropic_model(name: str) -> JsonObject:

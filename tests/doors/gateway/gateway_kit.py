@@ -38,7 +38,9 @@ class GatewayProcess:
         self.token = ""
 
     def configure(self, **table: Any) -> None:
-        lines = ["[gateway]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
+        models = table.pop("models", {})
+        lines = ["[gateway]", *(f"{name} = {json.dumps(value)}" for name, value in table.items()), "[gateway.models]"]
+        lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in models.items()]
         self.configuration.write_text("\n".join(lines))
 
     def command(self, *flags: str, before: str = "") -> list[str]:

@@ -1,0 +1,170 @@
+"""kill -9 of the gateway and of the daemon in each phase of a request: the same POST again gives the same answer, from one run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Served
+from gateway_kit import CHAT, MESSAGES, RESPONSES
+from harness import until
+
+Start = Callable[..., Served]
+KEY = "one-run"
+TOOL: Any = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
+
+
+class Asked:
+    """A request under way, in a thread of its own."""
+
+    def __init__(self, served: Served, path: str, body: dict[str, Any], **headers: str) -> None:
+        self.result: Any = None
+        self._thread = threading.Thread(target=self._send, args=(served, path, body, headers))
+        self._thread.start()
+
+    def _send(self, served: Served, path: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+        try:
+            self.result = served.send("POST", path, body, **headers)
+        except (OSError, ValueError) as error:  # the connection broke
+            self.result = error
+
+    def end(self) -> Any:
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        return self.result
+
+
+def runs(mark: Path) -> int:
+    """How often the turn's command has run."""
+    return len(mark.read_text().splitlines()) if mark.exists() else 0
+
+
+def slow(served: Served) -> tuple[str, Path]:
+    """A prompt whose turn marks that it runs, and waits in the middle until the file `go` is there."""
+    mark, go = served.root / "mark", served.root / "go"
+    wait = f"@bash echo run >> {mark}; while [ ! -e {go} ]; do sleep 0.05; done"
+    return f"Before.\n{wait}\nAfter.", mark
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("killed", ["gateway", "daemon", "both"])
+def test_a_post_that_is_repeated_after_a_kill_runs_once(gateway: Start, path: str, killed: str) -> None:
+    served = gateway()
+    prompt, mark = slow(served)
+    body: dict[str, Any] = {"model": "demo", "input": prompt} if path == RESPONSES else served.chat(prompt)
+    body |= {"max_tokens": 9} if path == MESSAGES else {}
+    first = Asked(served, path, body, Idempotency_Key=KEY)
+    until(lambda: runs(mark) == 1)
+    if killed != "gateway":
+        served.daemon.kill()
+    if killed != "daemon":
+        served.kill()
+        first.end()
+    if killed != "gateway":
+        served.daemon.start()
+    if killed != "daemon":
+        served.start()
+    (served.root / "go").touch()
+    second = served.send("POST", path, body, Idempotency_Key=KEY)
+    assert second[0] == 200 and "After." in str(second[1])
+    again = served.send("POST", path, body, Idempotency_Key=KEY)
+    assert again[1] == second[1] and runs(mark) == 1
+    if killed == "daemon":
+        assert first.end()[1] == second[1]
+
+
+def test_an_answer_comes_again_after_its_session_was_closed_and_after_restarts_of_both(gateway: Start) -> None:
+    served = gateway()
+    first = served.send("POST", CHAT, served.chat("@stream 5"), Idempotency_Key=KEY)
+    session = first[2]["x-clisup-session"]
+    until(lambda: served.daemon.call("session/get", session_id=session)["state"] == "closed")
+    served.kill()
+    served.daemon.kill()
+    served.daemon.start()
+    served.start()
+    again = served.send("POST", CHAT, served.chat("@stream 5"), Idempotency_Key=KEY)
+    assert again[1] == first[1]
+    stream = served.send("POST", CHAT, served.chat("@stream 5", stream=True), Idempotency_Key=KEY)
+    assert stream[0] == 409 and stream[1]["error"]["code"] == "idempotency_key_reused"
+
+
+def test_a_stream_comes_again_piece_by_piece(gateway: Start) -> None:
+    served = gateway()
+    body = served.chat("@stream 20", stream=True)
+    first = served.send("POST", CHAT, body, Idempotency_Key=KEY)
+    assert first[1].count("chunk 0000") == 20
+    assert served.send("POST", CHAT, body, Idempotency_Key=KEY)[1] == first[1]
+
+
+def test_a_failed_turn_fails_in_the_same_way_again(gateway: Start) -> None:
+    served = gateway()
+    answers = [served.send("POST", CHAT, served.chat("@error overloaded"), Idempotency_Key=KEY) for _ in range(2)]
+    assert answers[0][:2] == answers[1][:2] and answers[0][0] == 503
+    assert answers[0][2]["x-should-retry"] == "false" and answers[0][2].keys() == answers[1][2].keys()
+
+
+def test_a_key_belongs_to_one_request(gateway: Start) -> None:
+    served = gateway()
+    assert served.send("POST", CHAT, served.chat("One."), Idempotency_Key=KEY)[0] == 200
+    status, body, _ = served.send("POST", CHAT, served.chat("Two."), Idempotency_Key=KEY)
+    assert (status, body["error"]["code"]) == (409, "idempotency_key_reused")
+    assert served.send("POST", CHAT, served.chat("Two."), Idempotency_Key="another")[0] == 200
+
+
+def test_two_posts_at_once_with_one_key_share_the_turn(gateway: Start) -> None:
+    served = gateway()
+    prompt, mark = slow(served)
+    asked = [Asked(served, CHAT, served.chat(prompt), Idempotency_Key=KEY) for _ in range(2)]
+    until(lambda: runs(mark) == 1)
+    (served.root / "go").touch()
+    first, second = (one.end() for one in asked)
+    assert first[0] == 200 and first[1] == second[1] and runs(mark) == 1
+
+
+@pytest.mark.parametrize("killed", ["gateway", "daemon"])
+def test_results_of_tools_reach_the_waiting_turn_after_a_kill(gateway: Start, killed: str) -> None:
+    served = gateway()
+    messages: list[Any] = [{"role": "user", "content": 'Look.\n@mcp add {"a": 1}\n@mcp add {"a": 2}\nDone.'}]
+    body: dict[str, Any] = {"model": "demo", "tools": [TOOL], "messages": messages}
+    for number in (1, 2):
+        said = served.send("POST", CHAT, body)[1]["choices"][0]
+        assert said["finish_reason"] == "tool_calls"
+        if killed == "gateway":
+            served.kill()
+            served.start()
+        else:
+            served.daemon.kill()
+            served.daemon.start()
+        (call,) = said["message"]["tool_calls"]
+        messages += [said["message"], {"role": "tool", "tool_call_id": call["id"], "content": str(number)}]
+    ended = served.send("POST", CHAT, body)
+    assert ended[1]["choices"][0]["message"]["content"] == "Done."
+    assert served.send("POST", CHAT, body)[1] == ended[1]
+
+
+def test_a_killed_gateway_leaves_nothing_behind_that_the_next_one_does_not_end(gateway: Start) -> None:
+    served = gateway()
+    prompt, mark = slow(served)
+    one = Asked(served, CHAT, served.chat(prompt))
+    until(lambda: runs(mark) == 1)
+    served.kill()
+    one.end()
+    served.start()
+    until(lambda: not any(served.daemon.call("session/list", state=state)["sessions"] for state in (None, "closed")))
+
+
+def test_a_turn_without_results_ends_after_the_time_for_them(gateway: Start) -> None:
+    served = gateway(tool_timeout_s=1.0)
+    body = {**served.chat('@mcp add {"a": 1}\nDone.'), "tools": [TOOL]}
+    session = served.send("POST", CHAT, body)[2]["x-clisup-session"]
+    until(lambda: served.daemon.call("session/get", session_id=session)["state"] == "closed")
+
+
+def test_kept_answers_go_after_their_time(gateway: Start) -> None:
+    served = gateway(keep_s=1.0, before="import clisup.doors.gateway.sessions as s; s.SWEEP_S = 0.2")
+    assert served.send("POST", CHAT, served.chat("Hello."), Idempotency_Key=KEY)[0] == 200
+    assert served.send("POST", RESPONSES, {"model": "demo", "input": "Hello."})[0] == 200
+    until(lambda: not any(served.daemon.call("session/list", state=state)["sessions"] for state in (None, "closed")))
