@@ -152,8 +152,8 @@ class GatewaySessions:
                 if row.session_id not in self._held and self._is_over(row, ends):
                     await self.end(row.session_id, delete=ends == "delete" or not row.turns)
             for row in await client.sessions(labels=self.labels(ends), state="closed"):
-                age_s = float((row.last_event or {}).get("age_s") or 0.0)
-                if row.session_id not in self._held and (ends == "delete" or age_s > self._settings.keep_s):
+                old = _rests_s(row) > self._settings.keep_s
+                if row.session_id not in self._held and (ends == "delete" or old):
                     await self.end(row.session_id, delete=True)
 
     def _is_over(self, row: SessionSummary, ends: str) -> bool:
@@ -164,7 +164,12 @@ class GatewaySessions:
             return False
         if not row.turns:
             return (row.age_s or 0.0) > YOUNG_S
-        return ends == "close" or (row.idle_s or 0.0) > self._settings.keep_s
+        return ends == "close" or _rests_s(row) > self._settings.keep_s
+
+
+def _rests_s(row: SessionSummary) -> float:
+    """Return the seconds since the last event of a session."""
+    return float((row.last_event or {}).get("age_s") or 0.0)
 
 
 class _Status:
