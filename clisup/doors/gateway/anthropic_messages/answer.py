@@ -20,10 +20,13 @@ _REASONS = {
     FinishReason.TOOL_CALLS: "tool_use",
 }
 _ERRORS = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    409: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
     504: "timeout_error",
-}  # fmt: skip
+}
 
 
 class MessagesDialect:
@@ -49,7 +52,8 @@ class MessagesDialect:
 
     def error(self, failure: HttpFailure) -> JsonObject:
         """Return the body of an error."""
-        error = {"type": _ERRORS.get(failure.status, "api_error"), "message": failure.message}
+        other = "invalid_request_error" if failure.status < 500 else "api_error"
+        error = {"type": _ERRORS.get(failure.status, other), "message": failure.message}
         return {"type": "error", "error": error}
 
 
