@@ -36,6 +36,7 @@ class GatewayProcess:
         }  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
         self.token = ""
+        self._clients: list[OpenAI | Anthropic] = []
 
     def configure(self, **table: Any) -> None:
         models = table.pop("models", {})
@@ -77,6 +78,8 @@ class GatewayProcess:
         self.process.wait()
 
     def end(self) -> None:
+        for client in self._clients:
+            client.close()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             assert self.process.wait(PATIENCE_S) == 0, self.log()
@@ -84,12 +87,16 @@ class GatewayProcess:
     # -- programs
 
     def openai(self, **options: Any) -> OpenAI:
-        return OpenAI(
-            base_url=f"{self.url}/v1", api_key=self.token, **{"max_retries": 0, "timeout": PATIENCE_S, **options}
-        )
+        given = {"max_retries": 0, "timeout": PATIENCE_S, **options}
+        client = OpenAI(base_url=f"{self.url}/v1", api_key=self.token, **given)
+        self._clients.append(client)
+        return client
 
     def anthropic(self, **options: Any) -> Anthropic:
-        return Anthropic(base_url=self.url, api_key=self.token, **{"max_retries": 0, "timeout": PATIENCE_S, **options})
+        given = {"max_retries": 0, "timeout": PATIENCE_S, **options}
+        client = Anthropic(base_url=self.url, api_key=self.token, **given)
+        self._clients.append(client)
+        return client
 
     def send(
         self, method: str, path: str, body: bytes | Mapping[str, Any] | None = None, **headers: str

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from harness import until
 
 Start = Callable[..., Served]
 KEY = "one-run"
+ROUNDS = 12
 TOOL: Any = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
 
 
@@ -28,7 +32,7 @@ class Asked:
     def _send(self, served: Served, path: str, body: dict[str, Any], headers: dict[str, str]) -> None:
         try:
             self.result = served.send("POST", path, body, **headers)
-        except (OSError, ValueError) as error:  # the connection broke
+        except (OSError, ValueError, HTTPException) as error:  # the connection broke
             self.result = error
 
     def end(self) -> Any:
@@ -74,6 +78,50 @@ def test_a_post_that_is_repeated_after_a_kill_runs_once(gateway: Start, path: st
     assert again[1] == second[1] and runs(mark) == 1
     if killed == "daemon":
         assert first.end()[1] == second[1]
+
+
+def test_the_retries_of_an_sdk_survive_a_kill_and_run_once(gateway: Start) -> None:
+    served = gateway()
+    prompt, mark = slow(served)
+    client = served.openai(max_retries=10)
+    found: list[str | None] = []
+
+    def ask() -> None:
+        messages: Any = [{"role": "user", "content": prompt}]
+        answer = client.chat.completions.create(model="demo", messages=messages, extra_headers={"Idempotency-Key": KEY})
+        found.append(answer.choices[0].message.content)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    until(lambda: runs(mark) == 1)
+    served.kill()
+    served.start()
+    (served.root / "go").touch()
+    thread.join(120)
+    assert found == ["Before.\n\nAfter."] and runs(mark) == 1
+
+
+def test_posts_that_are_repeated_through_kills_at_random_run_once_each(gateway: Start) -> None:
+    served = gateway()
+    dice = random.Random(11)
+    for number in range(ROUNDS):
+        mark = served.root / f"mark-{number}"
+        body = served.chat(f"@stream 10 13 0.02\n@bash echo run >> {mark}\n@stream 10 13 0.02", stream=number % 2 == 1)
+        asked = Asked(served, CHAT, body, Idempotency_Key=f"key-{number}")
+        time.sleep(dice.random() * 0.8)  # the moment of the kill, and no wait for anything
+        victim = dice.choice(["gateway", "daemon"])
+        if victim == "gateway":
+            served.kill()
+            asked.end()
+            served.start()
+        else:
+            served.daemon.kill()
+            served.daemon.start()
+        again = served.send("POST", CHAT, body, Idempotency_Key=f"key-{number}")
+        assert again[0] == 200, (number, again)
+        assert str(again[1]).count("chunk 0000") == 20 and runs(mark) == 1, (number, victim)
+        if victim == "daemon":
+            assert asked.end()[1] == again[1], number
 
 
 def test_an_answer_comes_again_after_its_session_was_closed_and_after_restarts_of_both(gateway: Start) -> None:
