@@ -75,6 +75,8 @@ class AnswerEndpoint:
         headers = cast("Mapping[str, str]", scope["headers_read"])
         with self._desk.slot():
             body = await read_body(receive, headers, self._desk.settings.max_body_bytes)
+            if body is None:
+                return
             by = AskedBy(headers.get("idempotency-key"), headers.get("x-clisup-session"), body)
             request = self._dialect.read(body, self._desk.settings.tool_timeout_s)
             del body
@@ -206,8 +208,8 @@ def _info(begun: AnswerBegun, request: AnswerRequest, place: AnswerPlace) -> Ans
     return AnswerInfo(begun.id, request.model, begun.created, place.session.id, request)
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes:
-    """Return the body. Raises `GatewayError` for a body that is too large, too slow, or compressed."""
+async def read_body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
+    """Return the body, or None if the client has left. Raises `GatewayError` for a body that is too large, too slow, or compressed."""
     if headers.get("content-encoding", "identity") != "identity":
         raise refused("a compressed body is not read here", status=415)
     pieces, size = [], 0
@@ -215,7 +217,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int) -> 
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise refused("the client left", kind="client_left", status=400)
+                return None
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
             if size > most:

@@ -15,6 +15,7 @@ from clisup.client.events import Envelope, Gap, MessageStop
 from clisup.doors.gateway.answers import WholeAnswer, encode
 from clisup.doors.gateway.failures import GatewayError, failure_of, refused
 from clisup.doors.gateway.parked import ParkedCalls, call_id, call_mark
+from clisup.errors import ClisupError
 from clisup.llm.answers import Completion, Finished, FinishReason, MessageDone, ModelName, Retracted, TextDelta
 from clisup.llm.failures import LLMError, Refused
 from clisup.llm.messages import ToolResultBlock, ToolUseBlock
@@ -84,6 +85,8 @@ async def read_answer(place: AnswerPlace, *, deltas: bool) -> AsyncGenerator[Ite
                     yield item
                     return
                 yield item
+    except ClisupError as error:  # the daemon stays away, or the session was removed
+        raise GatewayError(failure_of(error)) from error
     finally:
         events.close()
     raise refused("the turn has no end in the journal: its session was closed", kind="session_closed")

@@ -13,7 +13,6 @@ import trio
 
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
-from clisup.client.reconnect import may_come_back
 from clisup.doors.gateway.parked import ParkedCalls
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.errors import ClisupError
@@ -139,9 +138,8 @@ class GatewaySessions:
             while True:
                 try:
                     await self.sweep()
-                except ClisupError as error:
-                    if not may_come_back(error):
-                        raise
+                except ClisupError:
+                    pass  # the daemon is away; the next look does it
                 await trio.sleep(SWEEP_S)
 
     async def sweep(self) -> None:

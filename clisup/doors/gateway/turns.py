@@ -37,6 +37,9 @@ __all__ = ["REQUEST_LABEL", "AskedBy", "TurnDesk"]
 REQUEST_LABEL = "clisup.gateway.request"
 """Label of a session that an Idempotency-Key has opened. Its value is a digest of the request."""
 
+MAX_KEY = 200
+"""Characters of an Idempotency-Key at most."""
+
 _SPACE = uuid.UUID("0b1f6f1c-6f0e-4c7e-9a55-5c3d3f7a6b21")
 _ANSWER_ID = re.compile(r"resp_([0-9a-f]{32})-([A-Za-z0-9_]{1,64})-\d{1,9}")
 _NAME = re.compile(r"[\w.:@-]{1,128}", re.ASCII)
@@ -49,12 +52,22 @@ class AskedBy:
 
     def __init__(self, key: str | None, session: str | None, body: bytes) -> None:
         """Raises `GatewayError` for a key or a name that is none."""
-        if key is not None and not (1 <= len(key) <= 255 and key.isprintable()):
-            raise refused("an Idempotency-Key has 1 to 255 printable characters")
+        if key is not None and not (1 <= len(key) <= MAX_KEY and key.isprintable()):
+            raise refused(f"an Idempotency-Key has 1 to {MAX_KEY} printable characters")
         if session is not None and not _NAME.fullmatch(session):
             raise refused("x-clisup-session has 1 to 128 letters, digits, and . _ : @ -")
         self.key, self.session = key, session
         self.digest = hashlib.sha256(body).hexdigest()[:32]
+
+    @property
+    def prompt_key(self) -> str | None:
+        """Key of the prompt: the same key with another body is another prompt, which `TurnDesk` refuses."""
+        return None if self.key is None else f"{self.key}:{self.digest}"
+
+    def is_other(self, prompt_key: str | None) -> bool:
+        """Tell whether a prompt had the same key, and another body."""
+        key, _, digest = (prompt_key or "").rpartition(":")
+        return self.key is not None and key == self.key and digest != self.digest
 
 
 class TurnDesk:
@@ -113,14 +126,9 @@ class TurnDesk:
         if not results_only(last):
             raise refused("the waiting CLI takes results of tools only: send the rest as the next prompt", "messages")
         closed = info.state == "closed"
-        callers = (
-            frozenset(BRIDGE_PREFIX + tool for tool in (info.tools or {}).get("names", ()))
-            if info.tools
-            else frozenset()
-        )
         parked = None if closed else await self._sessions.parked(client, session_id)
         return AnswerPlace(
-            session, name, at[0], at[1], callers or _callers(request), results=marks, parked=parked, closed=closed,
+            session, name, at[0], at[1], _callers(info, request), results=marks, parked=parked, closed=closed,
             recorded=True, ends=self._sessions.end_of(info.labels),
         )  # fmt: skip
 
@@ -138,13 +146,11 @@ class TurnDesk:
         session = client.attach(info.session_id)
         last = (info.last_turn or {}).get("turn_id") if not info.turn_id and not info.queue else None
         if last != found[2]:
-            known = by.key and await _turn_of(
-                session, lambda event: isinstance(event, PromptAccepted) and event.key == by.key
-            )
+            known = by.key is not None and await _turn_of(session, lambda event: _is_prompt(event, by))
             if not known:
                 id_ = str(uuid.uuid5(_SPACE, f"fork\0{request.previous}\0{by.key}")) if by.key else new_key()
                 session = await session.fork(at_turn=found[2], session_id_new=id_)
-        return await self._prompted(client, session, request.messages[-1], request, by, served)
+        return await self._prompted(client, session, info, request, by, served)
 
     async def _in_session(
         self, client: AsyncClient, request: AnswerRequest, by: AskedBy, served: ServedModel
@@ -156,22 +162,21 @@ class TurnDesk:
             return None
         if info.state == "closed":
             raise refused("this session is closed: choose another name", "x-clisup-session", kind="session_closed")
-        return await self._prompted(client, client.attach(session_id), request.messages[-1], request, by, served)
+        return await self._prompted(client, client.attach(session_id), info, request, by, served)
 
     async def _prompted(
-        self,
-        client: AsyncClient,
-        session: AsyncSession,
-        prompt: Message,
-        request: AnswerRequest,
-        by: AskedBy,
+        self, client: AsyncClient, session: AsyncSession, info: SessionDetail, request: AnswerRequest, by: AskedBy,
         served: ServedModel,
-    ) -> AnswerPlace:
+    ) -> AnswerPlace:  # fmt: skip
+        """Prompt a session that goes on. Its tools are those of its first request."""
+        if by.key is not None:
+            await _turn_of(session, lambda event: _is_prompt(event, by))  # for a key with another body
         native = bool(served.can.get("caller_tools"))
-        if not native and served.can.get("tools"):
+        if info.tools:
             await self._sessions.parked(client, session.id)
         opening = Opening("", {}, request.tools, (), native=native)
-        return await self._prompt(session, prompt, request, by, served.name, opening, "keep")
+        place = await self._prompt(session, request.messages[-1], request, by, served.name, opening, "keep")
+        return place if native else replace(place, callers=_callers(info, request))
 
     # -- a session of its own
 
@@ -219,7 +224,8 @@ class TurnDesk:
         except ClisupError as error:
             if error.kind != "session_exists" or by.key is None:
                 raise
-            await self._check_same(session, by)
+            if (await session.info()).labels.get(REQUEST_LABEL) != by.digest:
+                raise _key_reused() from None
         if "tools" in opening.params:
             await self._sessions.parked(client, session.id)
         return await self._prompt(session, prompt, request, by, name, opening, ends)
@@ -228,7 +234,7 @@ class TurnDesk:
         self, session: AsyncSession, prompt: Message, request: AnswerRequest, by: AskedBy, name: ModelName,
         opening: Opening, ends: str,
     ) -> AnswerPlace:  # fmt: skip
-        asked: dict[str, Any] = {"key": by.key or new_key(), "when_limited": "refuse"}
+        asked: dict[str, Any] = {"key": by.prompt_key or new_key(), "when_limited": "refuse"}
         if request.schema is not None:
             asked["output_schema"] = request.schema
         if request.sampling:
@@ -243,21 +249,12 @@ class TurnDesk:
         except ClisupError as error:
             if error.kind != "session_closed" or by.key is None:
                 raise
-            at = await _turn_of(session, lambda event: isinstance(event, PromptAccepted) and event.key == by.key)
+            at = await _turn_of(session, lambda event: _is_prompt(event, by))
             if at is None:
                 raise
-            await self._check_same(session, by)
             return replace(place, turn_id=at[0], after_seq=at[1], closed=True)
-        if accepted.delivery == "duplicate":
-            await self._check_same(session, by)
         parked = None if opening.native else self._sessions.found(session.id)
         return replace(place, turn_id=accepted.turn_id, after_seq=accepted.seq - 1, parked=parked)
-
-    async def _check_same(self, session: AsyncSession, by: AskedBy) -> None:
-        """Raise `GatewayError` if the key has brought another request before."""
-        label = (await session.info()).labels.get(REQUEST_LABEL)
-        if label is not None and label != by.digest:
-            raise refused("this Idempotency-Key was sent with another request", kind="idempotency_key_reused")
 
     async def _own(self, client: AsyncClient, session_id: str) -> SessionDetail | None:
         """Return a session of the gateway, or None for another one and for none."""
@@ -276,6 +273,19 @@ def named_session(name: str) -> str:
         return str(uuid.UUID(name))
     except ValueError:
         return str(uuid.uuid5(_SPACE, f"session\0{name}"))
+
+
+def _is_prompt(event: object, by: AskedBy) -> bool:
+    """Tell whether an event is the prompt of this request. Raises `GatewayError` if its key had another body."""
+    if not isinstance(event, PromptAccepted):
+        return False
+    if by.is_other(event.key):
+        raise _key_reused()
+    return event.key == by.prompt_key
+
+
+def _key_reused() -> GatewayError:
+    return refused("this Idempotency-Key was sent with another request", kind="idempotency_key_reused")
 
 
 async def _turn_of(session: AsyncSession, wanted: Callable[[object], bool]) -> tuple[str, int] | None:
@@ -313,5 +323,7 @@ def _first_prompt(opening: Opening, history: list[Message], prompt: Message) -> 
     return seeded(opening.seed, Message(role="user", content=(*brought, *prompt.content)), system=opening.system)
 
 
-def _callers(request: AnswerRequest) -> frozenset[str]:
-    return frozenset(BRIDGE_PREFIX + tool.name for tool in request.tools)
+def _callers(info: SessionDetail, request: AnswerRequest) -> frozenset[str]:
+    """Return the CLI's names of the tools of a session. A closed session does not tell them, its program does."""
+    names = {*(info.tools or {}).get("names", ()), *(tool.name for tool in request.tools)}
+    return frozenset(BRIDGE_PREFIX + name for name in names)

@@ -162,6 +162,38 @@ def test_a_key_belongs_to_one_request(gateway: Start) -> None:
     assert served.send("POST", CHAT, served.chat("Two."), Idempotency_Key="another")[0] == 200
 
 
+def test_a_conversation_that_goes_on_keeps_its_keys_apart(gateway: Start) -> None:
+    served = gateway()
+    first = served.send("POST", RESPONSES, {"model": "demo", "input": "One."}, Idempotency_Key="first")[1]
+    body = {"model": "demo", "input": "@count", "previous_response_id": first["id"]}
+    second = served.send("POST", RESPONSES, body, Idempotency_Key="second")
+    assert "turn 2" in str(second[1]) and served.send("POST", RESPONSES, body, Idempotency_Key="second")[1] == second[1]
+    named = [
+        served.send("POST", CHAT, served.chat("@count"), Idempotency_Key=key, x_clisup_session="talk") for key in "aab"
+    ]
+    assert named[0][1] == named[1][1] and "turn 2" in str(named[2][1])
+    for path, other, more in (
+        (RESPONSES, {**body, "input": "Other."}, {}),
+        (CHAT, served.chat("Other."), {"x_clisup_session": "talk"}),
+    ):
+        key = "second" if path == RESPONSES else "b"
+        assert served.send("POST", path, other, Idempotency_Key=key, **more)[0] == 409
+
+
+def test_a_daemon_that_stays_away_is_a_503_and_the_key_still_holds_afterwards(gateway: Start) -> None:
+    served = gateway(before="import clisup.client.reconnect as r; r.RECONNECT_S = 1.0")
+    prompt, mark = slow(served)
+    asked = Asked(served, CHAT, served.chat(prompt), Idempotency_Key=KEY)
+    until(lambda: runs(mark) == 1)
+    served.daemon.kill()
+    assert asked.end()[0] == 503
+    assert served.send("POST", CHAT, served.chat("Hello."))[0] == 503
+    (served.root / "go").touch()
+    served.daemon.start()
+    again = served.send("POST", CHAT, served.chat(prompt), Idempotency_Key=KEY)
+    assert again[0] == 200 and runs(mark) == 1 and "fault" not in served.log()
+
+
 def test_two_posts_at_once_with_one_key_share_the_turn(gateway: Start) -> None:
     served = gateway()
     prompt, mark = slow(served)
