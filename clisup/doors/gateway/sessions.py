@@ -71,10 +71,10 @@ class GatewaySessions:
             self._start(partial(self.end, session_id, delete=ends == "delete"))
 
     async def end(self, session_id: str, *, delete: bool) -> None:
-        """Close a session, and remove its record. A failure is left to the next look."""
+        """Close a session, and with `delete` remove its record. What fails is left to the next look, or the next process."""
         if (found := self._parked.get(session_id)) is not None:
             found[1].cancel()
-        with trio.move_on_after(CLOSING_S, shield=True):
+        with trio.move_on_after(CLOSING_S):
             try:
                 session = (await self._client()).attach(session_id)
                 await session.close()
