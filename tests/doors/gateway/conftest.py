@@ -11,14 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
 sys.path.insert(0, str(Path(__file__).parent))
-from gateway_kit import GatewayProcess
+from gateway_kit import Served
 from harness import Harness
-
-
-class Served(GatewayProcess):
-    """Gateway before a daemon of a test."""
-
-    daemon: Harness
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anthropic import Anthropic
-from harness import PATIENCE_S, until
+from harness import PATIENCE_S, Harness, until
 from openai import OpenAI
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -119,3 +119,9 @@ class GatewayProcess:
     def chat(self, prompt: str, model: str = "demo", **more: Any) -> dict[str, Any]:
         """The body of a chat request with one message."""
         return {"model": model, "messages": [{"role": "user", "content": prompt}], **more}
+
+
+class Served(GatewayProcess):
+    """Gateway before a daemon of a test."""
+
+    daemon: Harness

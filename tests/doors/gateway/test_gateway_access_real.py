@@ -6,8 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conftest import Served
-from gateway_kit import CHAT, MESSAGES, RESPONSES
+from gateway_kit import CHAT, MESSAGES, RESPONSES, Served
 from harness import PATIENCE_S
 
 Start = Callable[..., Served]

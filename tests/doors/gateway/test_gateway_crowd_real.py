@@ -8,8 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from conftest import Served
-from gateway_kit import CHAT, MESSAGES, RESPONSES
+from gateway_kit import CHAT, MESSAGES, RESPONSES, Served
 from harness import until
 
 Start = Callable[..., Served]

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Served
-from gateway_kit import CHAT, MESSAGES, RESPONSES
+from gateway_kit import CHAT, MESSAGES, RESPONSES, Served
 from harness import until
 
 Start = Callable[..., Served]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Served
+from gateway_kit import Served
 
 PYTHON = Path(__file__).parents[3] / ".e2e" / "litellm" / "bin" / "python"
 PROGRAM = Path(__file__).parent / "programs" / "ask_by_litellm.py"

@@ -9,8 +9,7 @@ from typing import Any
 import openai
 import pytest
 from anthropic import APIStatusError, RateLimitError
-from conftest import Served
-from gateway_kit import CHAT, MESSAGES
+from gateway_kit import CHAT, MESSAGES, Served
 from harness import until
 
 Start = Callable[..., Served]
