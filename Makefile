@@ -47,7 +47,12 @@ e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs
 	CLISUP_E2E=1 $(BIN)/python -m pytest tests/e2e -m e2e -p no:randomly
 
-doors: $(READY)  ## drive the doors by clients of others: the official ones for Python and TypeScript, and acpx (npm)
+.e2e/litellm/.ready: requirements/litellm.txt
+	@$(PYTHON) -m venv .e2e/litellm
+	@.e2e/litellm/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/litellm.txt
+	@touch $@
+
+doors: $(READY) .e2e/litellm/.ready  ## drive the doors by clients of others: the official ones for Python and TypeScript, acpx (npm), LiteLLM
 	@sh tests/e2e/install_cli.sh doors-acp tests/doors/acp/npm
 	CLISUP_CI=1 $(BIN)/python -m pytest tests/doors -m "long or e2e"
 
@@ -140,6 +145,7 @@ lock: $(READY)  ## pin the dependencies anew (needs pip-tools)
 	$(LOCK) --allow-unsafe --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 	$(LOCK) --output-file requirements/runtime.txt pyproject.toml
 	$(LOCK) --allow-unsafe --output-file requirements/release.txt requirements/release.in
+	$(LOCK) --output-file requirements/litellm.txt requirements/litellm.in
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .venv-release .site packaging/site/node_modules .cache .e2e .demo .fuzz .bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,7 +7,7 @@ import pwd
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,8 @@ __all__ = ["InstallPlan", "Target", "plan_fleet_unit", "plan_install", "plan_uni
 HIDDEN = ("/home", "/root", "/run/user")
 """Directories that ProtectHome=tmpfs of clisup@.service hides; the unit mounts /home/USER again."""
 _LINGER = "/var/lib/systemd/linger"
-WEB = "clisup-web.service"
-"""Unit of `clisup web`: with --web, and from then on with each later call."""
+WEB, GATEWAY = "clisup-web.service", "clisup-gateway.service"
+"""Units of `clisup web` and `clisup gateway`: with --web and --gateway, and from then on with each later call."""
 _TYPE = "Type=notify"
 """Line of a user's unit before which the line with PATH stands."""
 
@@ -58,7 +58,7 @@ class Target:
     @property
     def services(self) -> tuple[str, ...]:
         """Return the units to enable and to start, beside the socket."""
-        return (self.service, WEB) if WEB in self.files else (self.service,)
+        return (self.service, *(name for name in (WEB, GATEWAY) if name in self.files))
 
     @property
     def path(self) -> Callable[[str], str]:
@@ -96,14 +96,15 @@ class InstallPlan:
 
 
 def target_of(
-    env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install", web: bool = False
+    env: Mapping[str, str], *, system: bool, user: str | None, verb: str = "install", beside: Collection[str] = ()
 ) -> Target:
     """Return the target of `--user`, or of `--system --for USER`. `verb` is install or uninstall. Raises `UsageError`.
 
-    `web` adds the unit of the pages. A user's unit that is there already belongs to the target, too.
+    `beside` are further units: `WEB`, `GATEWAY`. A user's unit that is there already belongs to the target, too.
     """
-    if web and system:
-        raise UsageError("the pages are a unit of a user's manager", kind="usage", hint="clisup install --user --web")
+    if beside and system:
+        raise UsageError("the pages and the gateway are a unit of a user's manager each", kind="usage",
+                         hint="clisup install --user --web --gateway")  # fmt: skip
     own = _own_name()
     if not system:
         if os.geteuid() == 0 and env.get("SUDO_USER"):
@@ -113,10 +114,10 @@ def target_of(
                 hint=f"without sudo; or a unit of the system: sudo clisup {verb} --system --for {env['SUDO_USER']}",
             )
         place = user_units(env)
-        pages = (WEB,) if web or os.path.exists(os.path.join(place, WEB)) else ()
+        more = [name for name in (WEB, GATEWAY) if name in beside or os.path.exists(os.path.join(place, name))]
         return Target(
             ServiceManager(env, user=True), own, home_dir(env), place,
-            ("clisup.service", "clisup.socket", *pages), "clisup.service", "clisup.socket",
+            ("clisup.service", "clisup.socket", *more), "clisup.service", "clisup.socket",
         )  # fmt: skip
     chosen = user or env.get("SUDO_USER")
     if chosen is None:

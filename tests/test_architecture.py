@@ -62,8 +62,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     # client is held in tests/client.
     "clisup.client": SHARED
     | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results", "clisup.fleet"},
-    # Servers of other protocols, each a client of the daemon. They frame JSON-RPC as the daemon does.
-    "clisup.doors": SHARED | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"},
+    # Sockets, addresses and the link to the daemon of the HTTP servers: the pages and the gateway.
+    "clisup.http": SHARED | {"clisup.client"},
+    # Servers of other protocols, each a client of the daemon. They frame JSON-RPC as the daemon does. The gateway's requests are
+    # those of the model layer, whose messages and readers of turns it takes.
+    "clisup.doors": SHARED
+    | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"}
+    | {"clisup.http", "clisup.llm", "clisup.model.usage", "clisup.policy.vendor_terms"}
+    | {"clisup.host.files", "clisup.host.config_file"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -79,6 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.fleet",
         "clisup.bridge",  # `clisup mcp-bridge` is its main
         "clisup.doors",
+        "clisup.http.server",
         "clisup.daemon.start",
         "clisup.daemon.ops.offline",
         "clisup.daemon.ops.status_offline",
@@ -99,6 +106,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.web": SHARED
     | {
         "clisup.client",
+        "clisup.http",
         "clisup.host.files",
         "clisup.host.process.listing",  # the live processes of a session, of this machine alone
         "clisup.policy.secrets.redact",  # their command lines
@@ -148,6 +156,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.app": {"textual"},
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
+    "clisup.http": {"trio", "starlette"},
+    "clisup.http.server": {"hypercorn"},
     "clisup.web": {"trio", "starlette"},
     "clisup.web.command": {
         "click",
@@ -157,7 +167,6 @@ THIRD_PARTY: dict[str, set[str]] = {
         "http_ece",
         "py_vapid",
     },  # an extra, checked before the start
-    "clisup.web.server": {"hypercorn"},
     "clisup.web.push.delivery": {"http_ece", "py_vapid", "cryptography"},
     "clisup.web.pages.site": {"jinja2"},
     "clisup.web.pages.approvals": {"markupsafe"},
@@ -168,6 +177,14 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.worker.tools.mcp_servers": {"trio", "httpx2", "mcp"},
     "clisup.doors": {"trio"},
     "clisup.doors.acp.history": {"msgspec"},  # events are its structs
+    "clisup.doors.gateway.app": {"starlette"},
+    "clisup.doors.gateway.endpoint": {"trio", "starlette"},
+    "clisup.doors.gateway.guard": {"starlette"},
+    "clisup.doors.gateway.metrics": {"prometheus_client"},
+    "clisup.doors.gateway.requests": {"msgspec"},
+    "clisup.doors.gateway.openai_chat.request": {"msgspec"},
+    "clisup.doors.gateway.openai_responses.request": {"msgspec"},
+    "clisup.doors.gateway.anthropic_messages.request": {"msgspec"},
     "clisup.doors.mcp.agents": {"pydantic"},  # the tools' schemas
     "clisup.doors.mcp.news": {"pydantic"},
     "clisup.doors.mcp.server": {"trio", "mcp", "mcp_types"},

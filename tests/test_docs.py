@@ -24,7 +24,7 @@ from clisup.config.model import (
     TracingConfig,
     parse_config,
 )
-from clisup.config.tables import FleetConfig, WebConfig
+from clisup.config.tables import FleetConfig, GatewayConfig, WebConfig
 from clisup.errors import KINDS
 from clisup.model import events
 from clisup.model.events import EVENT_CLASSES, EVENT_TYPES, Event, EventBase
@@ -224,7 +224,7 @@ def test_the_pages_point_to_files_that_are_there(page: str) -> None:
 def configuration_rows() -> dict[str, list[str]]:
     """Key of a table ("backends.*.timeouts"; "[]" at its end for the tables of a list) -> its rows."""
     models = {"daemon": DaemonConfig, "defaults": DefaultsConfig, "backends.*": BackendConfig, "tracing": TracingConfig}
-    models |= {"fleet": FleetConfig, "web": WebConfig}
+    models |= {"fleet": FleetConfig, "web": WebConfig, "gateway": GatewayConfig}
     tables = {**{name: model() for name, model in models.items()}, "notify[]": NotifyConfig.model_construct()}
     defaults = {f"{name}.{key}": value for name, table in tables.items() for key, value in flat(table)}
     rows: dict[str, list[str]] = {}

@@ -39,7 +39,7 @@ _PLACES: dict[str, dict[str, str]] = {
         "backends": "commands.backends:backends", "env": "commands.backends:env", "doctor": "commands.backends:doctor",
         "debug": "commands.backends:debug",
     },
-    "Doors": {"acp": "doors.acp:acp", "mcp": "doors.mcp:mcp"},
+    "Doors": {"acp": "doors.acp:acp", "mcp": "doors.mcp:mcp", "gateway": "doors.gateway:gateway"},
     "Recordings": {"record": "commands.recordings:record", "replay": "commands.recordings:replay"},
     "Model layer": {"workflow": "commands.workflow:workflow"},
     "Other": {

@@ -16,7 +16,7 @@ from pydantic import BaseModel, SecretStr
 from clisup.config.model import Config
 from clisup.model.structs import JsonObject
 
-Effect = Literal["at_once", "next_turn", "next_connection", "start", "web_start"]
+Effect = Literal["at_once", "next_turn", "next_connection", "start", "web_start", "gateway_start"]
 
 EFFECTS: dict[Effect, str] = {
     "at_once": "at once",
@@ -24,6 +24,7 @@ EFFECTS: dict[Effect, str] = {
     "next_connection": "next connection",
     "start": "stop and start",
     "web_start": "start of `clisup web`",
+    "gateway_start": "start of `clisup gateway`",
 }
 """Effects in words. `next_turn` applies to turns that begin from now on. A running turn ends as it began, and a live
 process that was started with another value is replaced before the next turn. `start` needs a stop and a start. A
@@ -149,6 +150,20 @@ KEYS: dict[str, ConfigKey] = {
     "web.url": ConfigKey("web_start", "address of the pages behind a reverse proxy"),
     "web.tls_cert": ConfigKey("web_start", "file of the certificate chain (PEM)"),
     "web.tls_key": ConfigKey("web_start", "file of the certificate's key"),
+    "gateway.bind": ConfigKey("gateway_start", "address to listen on; others than loopback need TLS"),
+    "gateway.port": ConfigKey("gateway_start", "port"),
+    "gateway.url": ConfigKey("gateway_start", "address behind a reverse proxy"),
+    "gateway.tls_cert": ConfigKey("gateway_start", "file of the certificate chain (PEM)"),
+    "gateway.tls_key": ConfigKey("gateway_start", "file of the certificate's key"),
+    "gateway.backends": ConfigKey("gateway_start", "backends that the gateway serves; empty: none"),
+    "gateway.allow_subscription": ConfigKey("gateway_start", "serve backends without an API key, too: their vendors' terms apply"),
+    "gateway.cli_tools": ConfigKey("gateway_start", "\"none\": a CLI runs no tool of its own; \"default\": it may"),
+    "gateway.models": ConfigKey("gateway_start", "other names for models, such as { \"gpt-5\" = \"claude/opus\" }"),
+    "gateway.cwd": ConfigKey("gateway_start", "directory of the sessions; empty: an empty one in the state directory"),
+    "gateway.max_requests": ConfigKey("gateway_start", "requests for answers at once; a further one is refused with 429"),
+    "gateway.max_body_bytes": ConfigKey("gateway_start", "size of a request"),
+    "gateway.tool_timeout_s": ConfigKey("gateway_start", "time for the results of a program's tools; then the turn ends"),
+    "gateway.keep_s": ConfigKey("gateway_start", "time for which answers with an Idempotency-Key, and conversations, are kept"),
     "notify": ConfigKey("at_once", "messages about events, as [[notify]] tables, at most 32 (docs/how-to/notify.md)"),
     "notify[].name": ConfigKey("at_once", "name in `clisup notify` and in the log; empty: the program, or the host. A new name begins with new events"),
     "notify[].on": ConfigKey("at_once", "\"approval_requested\", \"turn_failed\" (also timed out), \"turn_completed\" (every end of a turn), \"limit\" (a rate limit holds turns back)"),
@@ -293,6 +308,7 @@ _TABLES = {
     "backends.*.limits": "Bytes, and counts; 0: none.",
     "fleet": "This box in a fleet (docs/how-to/fleet-engine.md); read by `clisup fleet agent`.",
     "web": "Options of `clisup web` (docs/how-to/web.md), which reads them at its start.",
+    "gateway": "Options of `clisup gateway` (docs/how-to/gateway.md), which reads them at its start.",
     "notify[]": "Receiver of messages: a command, or an address (docs/how-to/notify.md).",
     "prices": "Prices of tokens by pattern of model names; they precede the built-in list (docs/reference/budgets.md).",
     "prices.*": "Prices of the matching models: US dollars for a million tokens.",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
 
-from clisup.config.tables import ConfigTable, FleetConfig, Place, WebConfig
+from clisup.config.tables import ConfigTable, FleetConfig, GatewayConfig, Place, WebConfig
 from clisup.errors import ConfigurationError
 from clisup.model.lines.framing import DEFAULT_LINE_LIMIT
 from clisup.model.structs import JsonObject
@@ -322,6 +322,7 @@ class Config(ConfigTable):
     tracing: TracingConfig = TracingConfig.model_construct()
     fleet: FleetConfig = FleetConfig.model_construct()
     web: WebConfig = WebConfig.model_construct()
+    gateway: GatewayConfig = GatewayConfig.model_construct()
     notify: Annotated[list[NotifyConfig], Field(max_length=MAX_NOTIFY), AfterValidator(_distinct)] = []
     prices: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9 ._:/@*?\[\]!-]{0,127}$")], Price] = {}
 

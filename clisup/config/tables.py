@@ -45,11 +45,38 @@ class FleetConfig(ConfigTable):
     max_jobs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
+Bind = Annotated[str, Field(min_length=1, max_length=255)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+PageUrl = Annotated[str, Field(pattern=r"^(https?://[^\s/@]+(/\S*)?)?$", max_length=2048)]
+
+
 class WebConfig(ConfigTable):
     """Table `[web]`: the options of `clisup web`, which reads it at its start. Options of the command take precedence."""
 
-    bind: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65535)] = 7777
-    url: Annotated[str, Field(pattern=r"^(https?://[^\s/@]+(/\S*)?)?$", max_length=2048)] = ""
+    bind: Bind = "127.0.0.1"
+    port: Port = 7777
+    url: PageUrl = ""
     tls_cert: Place = ""
     tls_key: Place = ""
+
+
+class GatewayConfig(ConfigTable):
+    """Table `[gateway]`: the options of `clisup gateway`, which reads it at its start, and `clisup doctor`."""
+
+    bind: Bind = "127.0.0.1"
+    port: Port = 7788
+    url: PageUrl = ""
+    tls_cert: Place = ""
+    tls_key: Place = ""
+    backends: Annotated[list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]], Field(max_length=256)] = []
+    allow_subscription: bool = False
+    cli_tools: Literal["none", "default"] = "none"
+    models: dict[
+        Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")],
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}(/[\x21-\x7e]{1,128})?$")],
+    ] = {}
+    cwd: Place = ""
+    max_requests: Annotated[int, Field(ge=1, le=10_000)] = 256
+    max_body_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 12 * 1024 * 1024
+    tool_timeout_s: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] = 600
+    keep_s: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] = 86_400

@@ -448,6 +448,7 @@ class Daemon:
             storage=(storage["state"], storage["error"]),
             drift=tuple(services.drift),
             notify=tuple(self.notifications.describe()),
+            gateway=self.config.gateway,
             log=(LOG.form, LOG.outlet.dropped) if LOG.outlet is not None else None,
         )
         named = list(self.backends) if name is None else [self.backends.get(name)]

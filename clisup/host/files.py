@@ -64,6 +64,21 @@ def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True)
         raise storage_error("write", path, error) from None
 
 
+def write_once(path: str, data: bytes) -> None:
+    """Write a private file unless it is there. Of two processes, the first wins. Raises `WorldError(storage_failed)`."""
+    scratch = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(data)
+        os.link(scratch, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise storage_error("write", path, error) from None
+    finally:
+        _unlink_quietly(scratch)
+
+
 def write_json(path: str, value: dict[str, Any], *, sync: bool = True) -> None:
     """Write one JSON object with `write_atomic`."""
     write_atomic(path, json.dumps(value, separators=(",", ":")).encode() + b"\n", sync=sync)

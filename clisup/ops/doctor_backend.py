@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clisup.ops.doctor import Checks, Finding, Verdict, fail, findings_of, ok, warn
 from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import ADAPTERS, EnvReport, Pair, Stamp, held_back
+from clisup.policy.vendor_terms import TERMS, TERMS_DATE, logs_in_by_key
 from clisup.policy.versions import version_key
 
 SHOWN = 5  # names that a finding lists; it counts further names
@@ -21,11 +22,14 @@ class BackendFacts:
     name of a check (executable, version, argv or environment) to the reason why the backend cannot start, and the
     remedy. `login` is None if the CLI cannot tell. `keys` are the variables with which the CLI logs in, None if
     unknown. `key_env` is the variable with the key of an API backend. It is empty for an API that takes requests
-    without a key, and None for a CLI with a login of its own.
+    without a key, and None for a CLI with a login of its own. `served` is `allow_subscription` of a gateway that serves the
+    backend, or None.
     """
 
     name: str
     lists: str
+    kind: str = ""
+    served: bool | None = None
     optional: bool = False
     path: str | None = None
     worker: tuple[str, ...] = ()
@@ -172,6 +176,22 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
+def _gateway(facts: BackendFacts) -> Verdict | None:
+    if facts.served is None:
+        return None
+    there = [name for name, _ in (*facts.environment.kept, *facts.environment.set)] if facts.environment else []
+    if logs_in_by_key(facts.kind, facts.keys, there):
+        return ok("clisup gateway serves it, and it logs in by a key")
+    terms = TERMS.get(facts.kind)
+    told = f". {terms.page} said on {TERMS_DATE}: {terms.words}" if terms else ", whose vendor's terms apply"
+    detail = (
+        f"clisup gateway {'serves' if facts.served else 'refuses'} it: it may use the login of a subscription{told}"
+    )
+    return warn(
+        detail, f"set an API key in [backends.{facts.name}.env], or serve another backend (docs/how-to/gateway.md)"
+    )
+
+
 BACKEND_CHECKS: Checks = (
     ("executable", _executable),
     ("version", _version),
@@ -181,5 +201,6 @@ BACKEND_CHECKS: Checks = (
     ("scrub lists", _lists),
     ("root", _root),
     ("drift", _drift),
+    ("gateway", _gateway),
 )
 """Checks in the order of display."""

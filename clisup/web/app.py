@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from clisup.http.addresses import Addresses
 from clisup.web.access.guard import Guard
-from clisup.web.access.rules import Addresses
 from clisup.web.access.tokens import TokenBook
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink

@@ -20,8 +20,8 @@ from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.locations import config_file, in_home, socket_for_client
 
 if TYPE_CHECKING:
+    from clisup.http.server import HttpSettings
     from clisup.web.access.rules import Role
-    from clisup.web.server import WebSettings
 
 __all__ = ["web"]
 
@@ -62,10 +62,10 @@ def web(
     if ctx.invoked_subcommand is not None:
         return EXIT_OK
     _need_extra()
-    from clisup.web.server import check_settings, is_served
+    from clisup.http.server import check_settings, is_served
 
     settings = _settings(bind=bind, port=port, url=url, tls_cert=tls_cert, tls_key=tls_key)
-    check_settings(settings)
+    check_settings(settings, "docs/how-to/web.md")
     if (open_ or print_link) and is_served(settings):
         _announce(settings, settings.port, role, open_=open_, print_link=print_link)
         return EXIT_OK
@@ -73,22 +73,25 @@ def web(
     return _serve(settings, role, open_=open_, print_link=print_link)
 
 
-def _settings(**options: str | int | None) -> WebSettings:
+def _settings(**options: str | int | None) -> HttpSettings:
     """Return the settings of the table [web], with the given options in their place. Raises `ConfigurationError`."""
     from clisup.host.config_file import ConfigFile
-    from clisup.web.server import WebSettings
+    from clisup.http.server import HttpSettings
 
     table = ConfigFile(config_file(os.environ), "CLISUP_CONFIG" in os.environ).read().web.model_dump()
     paths = {name: in_home(table[name], os.environ) for name in ("tls_cert", "tls_key")}
-    return WebSettings(**{**table, **paths, **given(options)})
+    return HttpSettings(**{**table, **paths, **given(options)})
 
 
-def _serve(settings: WebSettings, role: str, *, open_: bool, print_link: bool) -> int:
+def _serve(settings: HttpSettings, role: str, *, open_: bool, print_link: bool) -> int:
     import trio
 
-    from clisup.web.server import book_of, listen, serve_pages
+    from clisup.http.server import listen
+    from clisup.web.server import book_of, serve_pages
 
-    listener = listen(settings)
+    listener = listen(
+        settings, "choose another --port; clisup web --print-link makes a link for a server that runs already"
+    )
     port = listener.getsockname()[1]
     print(plain(f"clisup web: {settings.origin(port)}"), flush=True)
 
@@ -103,7 +106,7 @@ def _serve(settings: WebSettings, role: str, *, open_: bool, print_link: bool) -
     return EXIT_OK
 
 
-def _announce(settings: WebSettings, port: int, role: str, *, open_: bool, print_link: bool) -> None:
+def _announce(settings: HttpSettings, port: int, role: str, *, open_: bool, print_link: bool) -> None:
     if open_:
         _show_link(settings.origin(port), f"browser on {os.uname().nodename}"[:60], role, browser=True)
     if print_link:

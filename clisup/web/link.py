@@ -13,19 +13,14 @@ import trio
 from clisup.cli.top.model import Board
 from clisup.cli.views.terminal import clip
 from clisup.client.aio import AsyncClient, open_client
-from clisup.client.failures import AWAY
 from clisup.client.raw import JsonObject
-from clisup.client.reconnect import may_come_back
-from clisup.errors import ClisupError, WorldError
+from clisup.errors import ClisupError
+from clisup.http.link import ANSWER_S, RETRY_S, ClientLink, daemon_away
 from clisup.web.access.tokens import WebToken
 from clisup.web.cost_book import CostBook
 
 __all__ = ["ANSWER_S", "PageLink", "actor_name", "last_sentence"]
 
-ANSWER_S = 5.0
-"""Seconds for which a page waits for the daemon. After them it says that the daemon is away."""
-
-RETRY_S = 0.5
 TICK_S = 1.0
 """Seconds between two looks at the daemon while a live page shows all sessions."""
 
@@ -36,40 +31,26 @@ _LOOKED_UP = 20
 _LOOKED_BACK = 500
 
 
-class PageLink:
+class PageLink(ClientLink):
     """One client for all pages. `version` grows with each change of the board, and `changed` wakes the live pages.
 
     The `listener` gets each event, too.
     """
 
     def __init__(self, path: str | None) -> None:
-        self.path = path
+        super().__init__(path, "clisup-web", self._follow_board)
         self.board = Board()
         self.said: dict[str, str] = {}
         self.version = 0
         self.listener: Callable[[JsonObject], None] | None = None
         self.costs = CostBook(self.client)
-        self._client: AsyncClient | None = None
-        self._connected = trio.Event()
         self._changed = trio.Event()
         self._stale = trio.Event()
         self._watchers = 0
         self._refreshing = trio.Lock()
 
-    async def run(self) -> None:
-        """Keep a client connected, and the board up to date while a live page shows it. Ends when cancelled."""
-        while True:
-            try:
-                async with open_client(self.path, name="clisup-web") as client:
-                    self._client = client
-                    self._connected.set()
-                    await self._follow(client)
-            except ClisupError as error:
-                if not may_come_back(error):
-                    raise
-            await trio.sleep(RETRY_S)
-
-    async def _follow(self, client: AsyncClient) -> None:
+    async def _follow_board(self, client: AsyncClient) -> None:
+        """Keep the board up to date while a live page shows it."""
         cursor: int | dict[str, int] | None = None
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             nursery.start_soon(self._tick)
@@ -145,15 +126,7 @@ class PageLink:
             await self._connected.wait()
             assert self._client is not None
             return await self._client.call(method, **params)
-        raise _away()
-
-    async def client(self) -> AsyncClient:
-        """Return the shared client, for a subscription of one page. Raises as `call` does."""
-        with trio.move_on_after(ANSWER_S):
-            await self._connected.wait()
-        if self._client is None:
-            raise _away()
-        return self._client
+        raise daemon_away()
 
     @asynccontextmanager
     async def acting(self, token: WebToken) -> AsyncIterator[AsyncClient]:
@@ -173,8 +146,3 @@ def last_sentence(event: JsonObject) -> str:
 def actor_name(token: WebToken) -> str:
     """Return the name by which the journal knows a token."""
     return re.sub(r"[^\w .:/@+-]", "_", f"clisup-web:{token.name}")[:64]
-
-
-def _away() -> WorldError:
-    kind = AWAY[0]
-    return WorldError("the daemon does not answer", kind=kind, hint="clisup status says more")

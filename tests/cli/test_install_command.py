@@ -36,21 +36,24 @@ def test_a_dry_run_needs_no_systemd_and_writes_nothing(tmp_path: Path, executabl
     assert not (tmp_path / ".config").exists()
 
 
-def test_the_unit_of_the_pages_is_installed_when_asked_for_and_from_then_on(tmp_path: Path, executable: str) -> None:
+@pytest.mark.parametrize("door", ["web", "gateway"])
+def test_the_unit_of_a_door_is_installed_when_asked_for_and_from_then_on(
+    tmp_path: Path, executable: str, door: str
+) -> None:
     words = ("install", "--user", "--dry-run", "--executable", executable)
-    unit = tmp_path / ".config" / "systemd" / "user" / "clisup-web.service"
-    assert "clisup-web" not in clisup(tmp_path, *words).stdout
-    done = clisup(tmp_path, *words, "--web", "--now")
+    unit = tmp_path / ".config" / "systemd" / "user" / f"clisup-{door}.service"
+    assert f"clisup-{door}" not in clisup(tmp_path, *words).stdout
+    done = clisup(tmp_path, *words, f"--{door}", "--now")
     assert f"would write {unit}\n" in done.stdout
-    assert "systemctl --user enable clisup.socket clisup.service clisup-web.service\n" in done.stdout
-    assert "systemctl --user start clisup.service clisup-web.service\n" in done.stdout
-    refused = clisup(tmp_path, "install", "--system", "--for", "root", "--web")
+    assert f"systemctl --user enable clisup.socket clisup.service clisup-{door}.service\n" in done.stdout
+    assert f"systemctl --user start clisup.service clisup-{door}.service\n" in done.stdout
+    refused = clisup(tmp_path, "install", "--system", "--for", "root", f"--{door}")
     assert (refused.returncode, "a unit of a user's manager" in refused.stderr) == (2, True)
     unit.parent.mkdir(parents=True)
-    unit.write_text((Path(__file__).resolve().parents[2] / "systemd" / "clisup-web.service").read_text())
+    unit.write_text((Path(__file__).resolve().parents[2] / "systemd" / f"clisup-{door}.service").read_text())
     assert f"would write {unit}  (was from another clisup)\n" in clisup(tmp_path, *words).stdout
     removed = clisup(tmp_path, "uninstall", "--user", "--dry-run").stdout
-    assert f"would remove {unit}\n" in removed and "clisup.service clisup-web.service\n" in removed
+    assert f"would remove {unit}\n" in removed and f"clisup.service clisup-{door}.service\n" in removed
 
 
 def test_the_unit_gets_the_path_of_the_shell_and_both_are_printed(tmp_path: Path, executable: str) -> None:

@@ -34,6 +34,7 @@ NOT_RUN: dict[str, str] = {
     r"^clisup (fleet (init|prepare|member|join|doctor)|job )": "needs an engine; tests/fleet does the same",
     r"^clisup batch .*--fleet|\bdev1\b": "needs an engine; tests/fleet does the same",
     r"^clisup web (--open|--url)": "serves until it is stopped; tests/web does the same, in a real browser too",
+    r"^clisup gateway$": "serves until it is stopped; tests/doors/gateway does the same, for the official SDKs",
     r"^clisup mcp install \w+ --write": "runs the CLI's own command; tests/e2e/test_mcp_agents.py does it with each real CLI",
     r"^tailscale ": "needs a network of Tailscale",
     r"^s(sh|cp) ": "needs another machine; tests/docs/test_remote.py forwards the socket, by sshd where there is one",

@@ -10,11 +10,14 @@ from clisup.ops.doctor import Finding
 from clisup.ops.doctor_backend import BACKEND_CHECKS, BackendFacts, check_backend
 from clisup.ops.drift import DriftEntry
 from clisup.policy.environment.scrub import EnvReport, Pair, Stamp
+from clisup.policy.vendor_terms import TERMS, TERMS_DATE
 
 PAIR = Pair("API_URL", ("API_KEY", "API_TOKEN"), "x", 1, "why", "where")
 GOOD = BackendFacts(
     name="mine",
     lists="x",
+    kind="demo",
+    served=False,
     path="/bin/x",
     version="2.0",
     supported=">=1",
@@ -123,3 +126,24 @@ def test_drift_names_what_is_unknown_and_says_what_to_do() -> None:
     assert found.status == "warn"
     assert "2.0: frames frame0, frame1, frame2, frame3, frame4 and 2 more, fields a: b" in found.detail
     assert "update clisup" in found.fix
+
+
+@pytest.mark.parametrize(("allowed", "word"), [(True, "serves"), (False, "refuses")])
+def test_a_backend_behind_the_gateway_that_may_use_a_subscription_names_what_its_vendor_says(
+    allowed: bool, word: str
+) -> None:
+    found = finding("gateway", kind="claude", served=allowed, keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"))
+    assert found.status == "warn" and f"clisup gateway {word} it" in found.detail
+    assert TERMS["claude"].page in found.detail and TERMS["claude"].words in found.detail and TERMS_DATE in found.detail
+
+
+def test_a_key_makes_a_backend_fit_for_the_gateway_and_a_token_of_a_subscription_does_not() -> None:
+    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
+    by_key = EnvReport((), (), (("ANTHROPIC_API_KEY", "config"),))
+    by_token = EnvReport((("CLAUDE_CODE_OAUTH_TOKEN", "pass_env"),), (), ())
+    assert finding("gateway", kind="claude", keys=keys, environment=by_key).status == "ok"
+    assert finding("gateway", kind="claude", keys=keys, environment=by_token).status == "warn"
+
+
+def test_a_backend_that_no_gateway_serves_has_no_finding_about_it() -> None:
+    assert "gateway" not in [one.check for one in check_backend(replace(GOOD, served=None))]

@@ -141,7 +141,7 @@ def connections(made: Pages, port: int) -> list[Any]:
 def test_a_reader_that_stalls_is_cut_off_while_one_that_waits_stays(pages: Callable[..., Pages]) -> None:
     made = pages()
     made.end()
-    made.start(before="import clisup.web.server as s; s.STALLED_S = 0.5")
+    made.start(before="import clisup.http.server as s; s.STALLED_S = 0.5")
     new = made.daemon.call("session/new", backend="demo", cwd=str(made.daemon.cwd))["session_id"]
     browser = made.browser("observe")
     waiting = browser.stream("/approvals/live?shown=")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clisup.web.access.rules import ROLES, Addresses, allows, form_token, origin_of, place_of, refusal_of
+from clisup.http.addresses import Addresses, origin_of, place_of
+from clisup.web.access.rules import ROLES, allows, form_token, refusal_of
 
 HERE = place_of("127.0.0.1", 7777)
 HOST = {"host": "127.0.0.1:7777"}

@@ -39,14 +39,15 @@ def target_options(command: _Command) -> _Command:
 @click.command("install")
 @target_options
 @click.option("--web", is_flag=True, help="Also a unit for the pages of clisup web, with --user.")
+@click.option("--gateway", is_flag=True, help="Also a unit for clisup gateway, with --user.")
 @click.option("--now", is_flag=True, help="Also start it, or restart it if it runs with other units (turns go on).")
 @click.option("--force", is_flag=True, help="Replace a unit that was edited.")
 @click.option("--executable", metavar="PATH", help="The clisup that the unit starts (default: this one).")
 @click.option("-n", "--dry-run", is_flag=True, help="Only show the steps.")
 @json_option("Print the steps as JSON.")
 def install(
-    as_user: bool, system: bool, for_user: str | None, web: bool, now: bool, force: bool, executable: str | None,
-    dry_run: bool, as_json: bool,
+    as_user: bool, system: bool, for_user: str | None, web: bool, gateway: bool, now: bool, force: bool,
+    executable: str | None, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Make the daemon a service of systemd: write its units and enable them.
 
@@ -64,9 +65,10 @@ def install(
       clisup install --user --web --now
       sudo clisup install --system --for alice --now
     """
-    from clisup.installing import plan_install, target_of
+    from clisup.installing import GATEWAY, WEB, plan_install, target_of
 
-    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user, web=web)
+    beside = [name for name, wanted in ((WEB, web), (GATEWAY, gateway)) if wanted]
+    target = target_of(os.environ, system=is_system(as_user, system, for_user), user=for_user, beside=beside)
     plan = plan_install(target, os.environ, executable=executable, force=force, now=now, dry_run=dry_run)
     return carry_out(plan, dry_run=dry_run, as_json=as_json)
 

@@ -12,6 +12,7 @@ import trio
 
 from clisup.backends.base import LaunchRequest
 from clisup.config.model import API_KINDS
+from clisup.config.tables import GatewayConfig
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
@@ -33,7 +34,7 @@ class Surroundings:
     """Facts about the running daemon, or about a daemon that would be started here.
 
     `daemon`, `storage` and `log` are as in `MachineFacts`, None without a daemon; so is `configuration_problem`. `cwd` is
-    the directory of a session, or None. `env` is the daemon's environment.
+    the directory of a session, or None. `env` is the daemon's environment. `gateway` is the table of the configuration.
     """
 
     state_dir: str
@@ -48,6 +49,7 @@ class Surroundings:
     drift: tuple[DriftEntry, ...] = ()
     log: tuple[str, int] | None = None
     notify: tuple[Mapping[str, object], ...] = ()
+    gateway: GatewayConfig | None = None
 
 
 async def diagnose(around: Surroundings, backends: Sequence[Backend], *, optional: frozenset[str]) -> list[Finding]:
@@ -118,7 +120,11 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
 
 async def _facts(backend: Backend, around: Surroundings, optional: bool) -> BackendFacts:
     key_env = backend.config.key_env if backend.config.kind in API_KINDS else None
-    facts = BackendFacts(backend.name, backend.adapter.lists, optional=optional, key_env=key_env)
+    gateway = around.gateway
+    served = gateway.allow_subscription if gateway is not None and backend.name in gateway.backends else None
+    facts = BackendFacts(
+        backend.name, backend.adapter.lists, backend.adapter.kind, served, optional=optional, key_env=key_env
+    )
     try:
         facts.path = backend.executable().path
     except ClisupError as error:

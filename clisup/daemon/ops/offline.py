@@ -75,6 +75,7 @@ def examine(flags: Flags, name: str | None, cwd: str | None) -> list[JsonObject]
         configuration_problem=problem,
         cgroup=CgroupHome.find().path,
         cwd=cwd,
+        gateway=config.gateway,
         drift=tuple(load_drift(place.state_dir)),
     )
     chosen = [] if backends is None else list(backends) if name is None else [backends.get(name)]

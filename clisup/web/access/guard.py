@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 
-from clisup.web.access.rules import HEADERS, Addresses, form_token, refusal_of, same_token
+from clisup.http.addresses import Addresses, headers_of, same_token
+from clisup.web.access.rules import HEADERS, form_token, refusal_of
 from clisup.web.access.tokens import TokenBook, WebToken
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Guard:
             else:  # a WebSocket: no page has one
                 await send({"type": "websocket.close", "code": 1008})
             return
-        headers = _headers(scope)
+        headers = headers_of(scope)
         scope["secure"] = self._place.is_secure(headers.get("host", "").lower())
 
         async def send_guarded(message: Message) -> None:
@@ -135,15 +136,6 @@ def cookie_header(secret: str, seconds: float, *, secure: bool) -> str:
 def signed_out_cookie(*, secure: bool) -> str:
     """Return the Set-Cookie that removes the token."""
     return cookie_header("", 0, secure=secure)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers. A header that comes twice has both values, which no rule accepts."""
-    found: dict[str, str] = {}
-    for raw, value in scope["headers"]:
-        name, text = raw.decode("latin-1"), value.decode("latin-1")
-        found[name] = f"{found[name]}, {text}" if name in found and name != "cookie" else text
-    return found
 
 
 def _cookie(text: str) -> str:

@@ -18,7 +18,7 @@ from py_vapid import Vapid02, VapidException  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
 from clisup.errors import ConfigurationError
-from clisup.host.files import make_private_dir
+from clisup.host.files import make_private_dir, write_once
 from clisup.web.push.messages import PushAddress, PushMessage
 
 __all__ = ["ANSWER_S", "PAUSES_S", "TTL_S", "PushSender", "contact_of", "push_key"]
@@ -48,15 +48,7 @@ def push_key(directory: str) -> Vapid02:
     if not os.path.exists(path):
         made = Vapid02()
         made.generate_keys()
-        scratch = f"{path}.{os.getpid()}.tmp"
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(made.private_pem())
-        try:
-            os.link(scratch, path)  # the key of another process that was faster stays
-        except FileExistsError:
-            pass
-        finally:
-            os.unlink(scratch)
+        write_once(path, made.private_pem())  # the key of another process that was faster stays
     try:
         return Vapid02.from_file(path)
     except (VapidException, OSError, ValueError):

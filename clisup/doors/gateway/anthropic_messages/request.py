@@ -1,0 +1,192 @@
+"""Request of `POST /v1/messages`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from clisup.client.raw import JsonObject
+from clisup.doors.gateway.failures import refused
+from clisup.doors.gateway.requests import (
+    AnswerRequest,
+    check_text,
+    conversation,
+    decode,
+    image,
+    object_schema,
+    sampling_of,
+    tool_definition,
+)
+from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+
+__all__ = ["read_messages"]
+
+
+class _MessagesText(Struct, tag_field="type", tag="text"):
+    text: str
+    cache_control: JsonObject | None = None
+
+
+class _Base64(Struct, tag_field="type", tag="base64"):
+    media_type: str
+    data: str
+
+
+class _MessagesImage(Struct, tag_field="type", tag="image"):
+    source: _Base64
+    cache_control: JsonObject | None = None
+
+
+class _Use(Struct, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: JsonObject
+    cache_control: JsonObject | None = None
+
+
+class _Result(Struct, tag_field="type", tag="tool_result"):
+    tool_use_id: str
+    content: str | list[_MessagesText | _MessagesImage] | None = None
+    is_error: bool = False
+    cache_control: JsonObject | None = None
+
+
+class _Thinking(Struct, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str
+
+
+class _Redacted(Struct, tag_field="type", tag="redacted_thinking"):
+    data: str
+
+
+class _MessagesMessage(Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[_MessagesText | _MessagesImage | _Use | _Result | _Thinking | _Redacted]
+
+
+class _MessagesTool(Struct):
+    name: str
+    description: str | None = None
+    input_schema: JsonObject | None = None
+    type: Literal["custom"] | None = None
+
+
+class _Choice(Struct):
+    type: Literal["auto", "any", "tool", "none"]
+
+
+class _MessagesFormat(Struct):
+    schema: JsonObject
+    type: Literal["json_schema"] = "json_schema"
+
+
+class _OutputConfig(Struct):
+    format: _MessagesFormat | None = None
+    effort: str | None = None
+
+
+class MessagesBody(Struct):
+    """Body of the request, as far as it has an effect, or is refused."""
+
+    model: str
+    messages: list[_MessagesMessage]
+    max_tokens: int
+    system: str | list[_MessagesText] | None = None
+    stream: bool | None = None
+    tools: list[_MessagesTool] | None = None
+    tool_choice: _Choice | None = None
+    output_config: _OutputConfig | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop_sequences: list[str] | None = None
+    container: Any = None
+    # Without effect. A header of the answer names those that were given.
+    thinking: JsonObject | None = None
+    top_k: int | None = None
+    cache_control: JsonObject | None = None
+
+
+_IGNORED = ("thinking", "top_k", "cache_control")
+
+
+def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
+    """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
+    asked = decode(MessagesBody, body)
+    if asked.container:
+        raise refused("containers are not known here", "container", kind="unsupported")
+    if asked.tool_choice is not None and asked.tool_choice.type not in ("auto", "none"):
+        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
+    no_tools = asked.tool_choice is not None and asked.tool_choice.type == "none"
+    system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
+    config = asked.output_config
+    return AnswerRequest(
+        model=asked.model,
+        messages=conversation(
+            Message(role="user" if message.role == "user" else "assistant", content=tuple(_blocks(message, number)))
+            for number, message in enumerate(asked.messages)
+            if message.role != "system"
+        ),
+        system="\n\n".join(text for text in system if text.strip()) or None,
+        tools=()
+        if no_tools
+        else tuple(
+            tool_definition(tool.name, tool.description, tool.input_schema, wait_s) for tool in asked.tools or ()
+        ),
+        sampling=sampling_of(
+            max_tokens=asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
+            stop=tuple(asked.stop_sequences or ()) or None,
+        ),
+        schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
+        stream=bool(asked.stream),
+        ignored=(*(name for name in _IGNORED if getattr(asked, name) is not None),
+                 *(("output_config.effort",) if config and config.effort else ())),
+    )  # fmt: skip
+
+
+def _blocks(message: _MessagesMessage, number: int) -> Iterable[Block]:
+    at = f"messages[{number}].content"
+    for part in [_MessagesText(message.content)] if isinstance(message.content, str) else message.content:
+        cache = bool(getattr(part, "cache_control", None))
+        match part:
+            case _MessagesText():
+                yield TextBlock(text=check_text(part.text), cache=cache)
+            case _MessagesImage():
+                yield _image(part, at).model_copy(update={"cache": cache})
+            case _Use():
+                yield ToolUseBlock(id=part.id, name=part.name, input=part.input, cache=cache)
+            case _Result():
+                yield ToolResultBlock(
+                    tool_use_id=part.tool_use_id, content=_content(part, at), is_error=part.is_error, cache=cache
+                )
+            case _Thinking():
+                yield ThinkingBlock(text=part.thinking, signature=part.signature)
+            case _Redacted():
+                continue
+
+
+def _content(result: _Result, at: str) -> str | tuple[TextBlock | ImageBlock, ...]:
+    if result.content is None or isinstance(result.content, str):
+        return check_text(result.content or "")
+    return tuple(
+        TextBlock(text=check_text(part.text)) if isinstance(part, _MessagesText) else _image(part, at)
+        for part in result.content
+    )
+
+
+def _image(part: _MessagesImage, at: str) -> ImageBlock:
+    return image(part.source.media_type, part.source.data, at)
+
+
+def _joined(content: str | Iterable[_MessagesText] | None) -> str:
+    if content is None or isinstance(content, str):
+        return check_text(content or "")
+    return check_text("\n\n".join(part.text for part in content))
+
+
+def _system(message: _MessagesMessage) -> str:
+    if isinstance(message.content, str):
+        return check_text(message.content)
+    return _joined(part for part in message.content if isinstance(part, _MessagesText))

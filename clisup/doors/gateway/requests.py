@@ -1,0 +1,154 @@
+"""Request for an answer in no dialect's own form, and the parts that all dialects read alike. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, cast
+
+import msgspec
+
+from clisup.client.raw import JsonObject
+from clisup.doors.gateway.failures import refused
+from clisup.errors import ClisupError
+from clisup.llm.histories import valid_history
+from clisup.llm.messages import ImageBlock, Message, ToolResultBlock
+from clisup.llm.tools import ToolDefinition
+
+__all__ = [
+    "MAX_MESSAGES", "AnswerRequest", "check_text", "conversation", "data_image", "decode", "image", "object_schema", "results_only",
+    "sampling_of", "tool_definition", "tool_input",
+]  # fmt: skip
+
+MAX_MESSAGES = 20_000
+"""Messages of one request at most, as of a session's history."""
+
+_DATA_URL = re.compile(r"data:(image/[a-z]+);base64,", re.IGNORECASE)
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PLACE = re.compile(r" - at `(.*)`$")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Request for an answer. `messages` are the whole conversation, and end with one of the user.
+
+    `previous` is the id of the answer to continue, `keep` asks for a session that lives on, and `ignored` names parameters
+    without effect.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    sampling: JsonObject = field(default_factory=dict)
+    schema: JsonObject | None = None
+    stream: bool = False
+    tell_usage: bool = True
+    keep: bool = False
+    previous: str | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def decode(type_: type[_Body], body: bytes) -> _Body:
+    """Decode a body strictly. Raises `GatewayError` with the place of the mistake, and without its value."""
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        words, place = str(error), _PLACE.search(str(error))
+        param = place[1].removeprefix("$.").removeprefix("$") if place else None
+        raise refused(f"the body is wrong: {_without_values(words)}", param or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refused(f"the body is no JSON: {error}", kind="parse_error") from None
+    except RecursionError:
+        raise refused("the body is no JSON that is read here: it is nested too deeply", kind="parse_error") from None
+
+
+def _without_values(words: str) -> str:
+    return re.sub(r"'[^']{80,}'", "a long text", words)
+
+
+def check_text(text: str) -> str:
+    """Return the text. Raises `GatewayError` for half of a surrogate pair, which no daemon takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise refused("a text holds half of a surrogate pair") from None
+    return text
+
+
+def conversation(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return the conversation in the form of a history and a prompt. Raises `GatewayError` if the user does not end it."""
+    found = list(messages)
+    if len(found) > MAX_MESSAGES:
+        raise refused(f"the request has more than {MAX_MESSAGES} messages", "messages")
+    if not found:
+        raise refused("there is no message", "messages")
+    if found[-1].role != "user":
+        raise refused("the last message is the model's: no backend continues one", "messages")
+    valid = valid_history(found)
+    if not valid or valid[-1].role != "user":
+        raise refused("the last message of the user is empty, or has results of no call before it", "messages")
+    return valid
+
+
+def results_only(message: Message) -> bool:
+    """Tell whether a message brings results of tools, and nothing else."""
+    return bool(message.content) and all(isinstance(block, ToolResultBlock) for block in message.content)
+
+
+def data_image(url: str, param: str) -> ImageBlock:
+    """Return the image of a `data:` URL. Raises `GatewayError` for another URL: the gateway loads nothing from elsewhere."""
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise refused("an image comes as a data: URL with base64: the gateway loads no addresses", param)
+    return image(found[1].lower().replace("image/jpg", "image/jpeg"), url[found.end() :], param)
+
+
+def image(media_type: str, data: str, param: str) -> ImageBlock:
+    """Return an image. Raises `GatewayError` for a type that no backend takes."""
+    if media_type not in _IMAGES:
+        raise refused(f"an image is one of {', '.join(_IMAGES)}", param)
+    kind = cast("Literal['image/png', 'image/jpeg', 'image/gif', 'image/webp']", media_type)
+    return ImageBlock(media_type=kind, data=check_text(data))
+
+
+def tool_definition(
+    name: str, description: str | None, schema: Mapping[str, Any] | None, wait_s: float
+) -> ToolDefinition:
+    """Return the definition of a tool that the program runs. Raises `GatewayError`."""
+    try:
+        given = dict(schema) if schema else {"type": "object", "properties": {}}
+        return ToolDefinition(name, check_text(description or ""), {"type": "object", **given}, timeout_s=wait_s)
+    except ClisupError as error:
+        raise refused(error.message, "tools") from None
+
+
+def tool_input(text: str, param: str) -> JsonObject:
+    """Return the arguments of a call, which come as JSON in a text. Raises `GatewayError`."""
+    try:
+        found = msgspec.json.decode(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise refused("the arguments of a call are no JSON object", param)
+    return found
+
+
+def object_schema(schema: Any, param: str) -> JsonObject:
+    """Return a JSON Schema for an answer. Raises `GatewayError` for another root than an object."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise refused('the schema of an answer has the root {"type": "object"}', param)
+    return schema
+
+
+def sampling_of(**params: Any) -> JsonObject:
+    """Return the given params. Raises `GatewayError` for a value that no API takes."""
+    from clisup.llm.chat import Sampling
+
+    try:
+        return Sampling(**{name: value for name, value in params.items() if value is not None}).to_wire()
+    except (ClisupError, ValueError) as error:
+        words = error.message if isinstance(error, ClisupError) else "a value is out of range"
+        raise refused(words) from None
