@@ -89,5 +89,7 @@ class _Panel:
             return ""
         path = "L".join(f"{self._x(x)} {self._y(y)}" for x, y in points)
         x, y = self._x(points[-1][0]), self._y(points[-1][1])
-        label = f'<text class="{style}" x="{x - 4}" y="{y - 6}" text-anchor="end">{name}</text>'
+        label = (
+            f'<text class="{style}" x="{x - 4}" y="{y + (16 if style == "b" else -8)}" text-anchor="end">{name}</text>'
+        )
         return f'<path class="{style}" d="M{path}"/>\n{label}'
