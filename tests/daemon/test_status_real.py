@@ -168,8 +168,9 @@ def test_a_look_from_disk_changes_no_byte_and_no_time_and_takes_no_lock(
     serve: Callable[..., Harness], tmp_path: Path
 ) -> None:
     daemon = serve()
-    session = busy(daemon, tmp_path)
-    daemon.new().ask("hello")
+    session, other = busy(daemon, tmp_path), daemon.new()
+    other.ask("hello")
+    until(lambda: not list(other.dir.glob("runs/*/ctl.sock")))  # the keeper has ended, too
     daemon.kill()
     journal = next((session.dir / "journal").iterdir())
     with journal.open("ab") as file:

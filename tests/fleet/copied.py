@@ -25,8 +25,6 @@ class Difference(NamedTuple):
     doubled: int
     differing: int
     extra: int
-    missing: tuple[str, ...] = ()
-    """A line for each session with lost events."""
 
 
 def journals(state_dir: Path) -> dict[str, Lines]:
@@ -75,20 +73,25 @@ async def copy_of(engine: Engine, member: str) -> Copy:
 def compare(own: dict[str, Lines], copy: Copy) -> Difference:
     """Compare journals with their copy."""
     events = lost = differing = extra = 0
-    missing = list[str]()
     for id_, lines in own.items():
         there = copy.sessions.get(id_, {})
         events += len(lines)
-        if absent := lines.keys() - there.keys():
-            lost += len(absent)
-            missing.append(
-                f"session {id_}: {len(absent)} of {len(lines)} lost, the first is {lines[min(absent)][:300]!r}"
-            )
+        lost += len(lines.keys() - there.keys())
         differing += sum(there[seq] not in (line, _stub(line)) for seq, line in lines.items() if seq in there)
         extra += sum(line != b"" for seq, line in there.items() if seq not in lines)
-    return Difference(events, lost, copy.doubled, differing, extra, tuple(missing))
+    return Difference(events, lost, copy.doubled, differing, extra)
 
 
 async def difference(engine: Engine, member: str, state_dir: Path) -> Difference:
     """Compare all journals of a state directory with the copy of a member, as both are now."""
     return compare(journals(state_dir), await copy_of(engine, member))
+
+
+async def lost_lines(engine: Engine, member: str, state_dir: Path) -> list[str]:
+    """Return a line for each session of a member with lost events."""
+    own, copy = journals(state_dir), await copy_of(engine, member)
+    return [
+        f"{member}, session {id_}: {len(absent)} of {len(lines)} lost, the first is {lines[min(absent)][:300]!r}"
+        for id_, lines in own.items()
+        if (absent := lines.keys() - copy.sessions.get(id_, {}).keys())
+    ]

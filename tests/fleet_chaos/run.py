@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clisup.fleet.nats_engine import NatsEngine, connect_member
-from tests.fleet.copied import difference
+from tests.fleet.copied import difference, lost_lines
 from tests.fleet_chaos.box import Box
 from tests.fleet_chaos.faults import Killer, plan
 from tests.fleet_chaos.figures import Figure, figure_table, last_line, quantile
@@ -112,9 +112,9 @@ async def compared(stage: Stage) -> list[Figure]:
             if not any(each.lost for each in found) or time.monotonic() > until_s:
                 break
             await asyncio.sleep(0.5)
-    for box, each in zip(boxes, found, strict=True):
-        for line in each.missing:
-            print(f"! {box.name}, {line}", flush=True)
+        for box, each in zip(boxes, found, strict=True):
+            for line in await lost_lines(engine, box.name, box.state) if each.lost else ():
+                print(f"! {line}", flush=True)
     return [
         Figure("events compared", sum(each.events for each in found)),
         Figure("lost", sum(each.lost for each in found), 0),

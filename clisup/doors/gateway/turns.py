@@ -126,7 +126,13 @@ class TurnDesk:
         if not results_only(last):
             raise refused("the waiting CLI takes results of tools only: send the rest as the next prompt", "messages")
         closed = info.state == "closed"
-        parked = None if closed else await self._sessions.parked(client, session_id)
+        parked = None
+        try:
+            parked = None if closed else await self._sessions.parked(client, session_id)
+        except ClisupError as error:
+            if error.kind != "session_closed":
+                raise
+            closed = True  # just now: the answer before has ended
         return AnswerPlace(
             session, name, at[0], at[1], _callers(info, request), results=marks, parked=parked, closed=closed,
             recorded=True, ends=self._sessions.end_of(info.labels),
