@@ -58,9 +58,8 @@ class RunDirectory:
             raise StartRefused(75, error="locked") from None
         if self._size("exit.json"):
             raise StartRefused(75, error="exited")
-        if (
-            self._size("start.json") is not None
-        ):  # a keeper was killed and the CLI may have run: another run needs another number
+        # A keeper was killed and the CLI may have run: another run needs another number.
+        if self._size("start.json") is not None:
             raise StartRefused(75, error="started")
 
     def _size(self, name: str) -> int | None:

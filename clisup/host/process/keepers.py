@@ -299,14 +299,12 @@ class KeeperConnection:
         return self._received.popleft()
 
     async def _read(self) -> bytes | None:
-        """Return the next bytes, or None if the keeper is gone. `receive_some` of trio makes 25 calls more, for each line."""
-        while True:
-            try:
-                return os.read(self._stream.socket.fileno(), 65536)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._stream.socket)
-            except OSError:
-                return None
+        """Return the next bytes, or None if the connection is gone. `receive_some` of trio makes 25 calls more, for each line."""
+        try:
+            await trio.lowlevel.wait_readable(self._stream.socket)  # first, so that other tasks have a turn
+            return os.read(self._stream.socket.fileno(), 65536)
+        except (OSError, trio.ClosedResourceError):
+            return None
 
     async def aclose(self) -> None:
         """End the conversation; the keeper and its CLI go on."""
