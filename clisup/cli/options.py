@@ -34,6 +34,7 @@ __all__ = [
     "complete_session",
     "config_option",
     "daemon_place_options",
+    "http_options",
     "in_utf8",
     "json_option",
     "labels_of",
@@ -170,6 +171,24 @@ config_option = click.option(
     type=click.Path(),
     help="The configuration file (default: ~/.config/clisup/config.toml).",
 )
+
+
+def http_options(port: int, url: str) -> Callable[[_Command], _Command]:
+    """Add the options of an HTTP server: `--port` with this default, `--bind`, `--url` with this help, and those of TLS."""
+
+    def add(command: _Command) -> _Command:
+        for option in (
+            click.option("--tls-key", metavar="FILE", help="Key of the certificate."),
+            click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM)."),
+            click.option("--url", metavar="URL", help=url),
+            click.option("--bind", metavar="ADDRESS",
+                         help="Address to listen on, by default 127.0.0.1. Others than loopback need TLS."),
+            click.option("--port", type=click.IntRange(1, 65535), help=f"Port; by default {port}."),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return add
 
 
 def daemon_place_options(command: _Command) -> _Command:

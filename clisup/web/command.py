@@ -13,7 +13,7 @@ import click
 
 from clisup.cli.daemon_start import ensure_daemon, no_start_option
 from clisup.cli.failure import usage
-from clisup.cli.options import CommandGroup, json_option
+from clisup.cli.options import CommandGroup, http_options, json_option
 from clisup.cli.views.terminal import plain, print_table
 from clisup.client.options import given
 from clisup.errors import EXIT_OK, ConfigurationError
@@ -32,12 +32,7 @@ _ROLE = click.option("--role", type=click.Choice(_ROLES), default="drive", show_
 
 
 @click.group("web", cls=CommandGroup, invoke_without_command=True)
-@click.option("--port", type=click.IntRange(1, 65535), help="Port; by default 7777.")
-@click.option("--bind", metavar="ADDRESS",
-              help="Address to listen on, by default 127.0.0.1. Others than loopback need TLS.")  # fmt: skip
-@click.option("--url", metavar="URL", help="Address of the pages behind a reverse proxy.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
-@click.option("--tls-key", metavar="FILE", help="Key of the certificate.")
+@http_options(7777, "Address of the pages behind a reverse proxy.")
 @click.option("--open", "open_", is_flag=True, help="Open the pages in a browser here.")
 @click.option("--print-link", is_flag=True, help="Print a login link and its QR code.")
 @_ROLE

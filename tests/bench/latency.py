@@ -238,7 +238,7 @@ def _ten(setting: Setting, huge: bool) -> Ages:
     seconds = setting.of(SECONDS, 0.0, 0.5)
     with setting.place() as at:
         sessions = [at.session() for _ in range(OTHERS)]
-        with Sinks(at.sink, [(at.daemon.socket, session, "1") for session in sessions]) as sinks:
+        with at.follow_each(sessions) as sinks:
             for session in sessions:
                 at.prompt(session, "pace", setting.deltas, int(OTHERS_RATE * seconds), OTHERS_RATE)
             if huge:

@@ -8,7 +8,7 @@ import time
 from typing import NamedTuple
 
 from tests.bench.figures import Figure, figure
-from tests.bench.place import Sinks, cpu_of
+from tests.bench.place import cpu_of
 from tests.bench.setting import Setting
 from tests.bench.stolen import Stolen
 from tests.bench.targets import TARGETS
@@ -74,7 +74,7 @@ def paced(setting: Setting, count: int) -> Paced:
     seconds = setting.of(SECONDS, 1.5, 0.5)
     with setting.place() as at:
         sessions = [at.session() for _ in range(count)]
-        with Sinks(at.sink, [(at.daemon.socket, session, "1") for session in sessions]) as sinks:
+        with at.follow_each(sessions) as sinks:
             for session in sessions:
                 at.prompt(session, "pace", setting.stamped, int(RATE * seconds), RATE)
             at.all_running(count)

@@ -164,6 +164,10 @@ class Place:
         """So many clients that follow all sessions until so many turns have completed."""
         return Sinks(self.sink, [(self.daemon.socket, "*", str(turns))] * clients)
 
+    def follow_each(self, sessions: Sequence[str]) -> Sinks:
+        """A client for each session, until one turn of it has completed."""
+        return Sinks(self.sink, [(self.daemon.socket, session, "1") for session in sessions])
+
     def keepers(self) -> list[int]:
         """The parents of the fake CLIs that run."""
         return [parent for pid in _running(self.fake.resolve()) if (parent := _parent(pid)) is not None]

@@ -8,6 +8,7 @@ from contextlib import suppress
 import click
 
 from clisup.cli.daemon_start import ensure_daemon, no_start_option
+from clisup.cli.options import http_options
 from clisup.cli.views.terminal import plain
 from clisup.errors import EXIT_OK, ConfigurationError
 from clisup.locations import socket_for_client
@@ -18,12 +19,7 @@ _PACKAGES = ("hypercorn", "starlette")
 
 
 @click.command("gateway")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port; by default 7788.")
-@click.option("--bind", metavar="ADDRESS",
-              help="Address to listen on, by default 127.0.0.1. Others than loopback need TLS.")  # fmt: skip
-@click.option("--url", metavar="URL", help="Address behind a reverse proxy.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
-@click.option("--tls-key", metavar="FILE", help="Key of the certificate.")
+@http_options(7788, "Address behind a reverse proxy.")
 @click.option("--print-token", is_flag=True, help="Print the token that programs send, and serve nothing.")
 @click.option("--log-file", metavar="FILE", help="Log requests here, and not to stderr. The log has no texts.")
 @no_start_option

@@ -17,8 +17,8 @@ from clisup.llm.messages import ImageBlock, Message, ToolResultBlock
 from clisup.llm.tools import ToolDefinition
 
 __all__ = [
-    "MAX_MESSAGES", "AnswerRequest", "check_text", "conversation", "data_image", "decode", "image", "object_schema", "results_only",
-    "sampling_of", "tool_definition", "tool_input",
+    "MAX_MESSAGES", "AnswerRequest", "check_text", "conversation", "data_image", "decode", "format_schema", "given_names", "image",
+    "object_schema", "results_only", "sampling_of", "takes_tools", "tool_definition", "tool_input",
 ]  # fmt: skip
 
 MAX_MESSAGES = 20_000
@@ -141,6 +141,25 @@ def object_schema(schema: Any, param: str) -> JsonObject:
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise refused('the schema of an answer has the root {"type": "object"}', param)
     return schema
+
+
+def format_schema(kind: str, schema: JsonObject | None, param: str) -> JsonObject | None:
+    """Return the schema of an OpenAI format (text, json_object, json_schema), or None for text. Raises as `object_schema`."""
+    if kind == "text":
+        return None
+    return {"type": "object"} if kind == "json_object" else object_schema(schema, param)
+
+
+def takes_tools(choice: object) -> bool:
+    """Tell whether the model may call tools. Raises `GatewayError` for a choice that forces a call."""
+    if choice not in (None, "auto", "none"):
+        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
+    return choice != "none"
+
+
+def given_names(asked: msgspec.Struct, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the names that a request has given."""
+    return tuple(name for name in names if getattr(asked, name) is not None)
 
 
 def sampling_of(**params: Any) -> JsonObject:

@@ -14,9 +14,11 @@ from clisup.doors.gateway.requests import (
     check_text,
     conversation,
     decode,
+    given_names,
     image,
     object_schema,
     sampling_of,
+    takes_tools,
     tool_definition,
 )
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -117,9 +119,7 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     asked = decode(MessagesBody, body)
     if asked.container:
         raise refused("containers are not known here", "container", kind="unsupported")
-    if asked.tool_choice is not None and asked.tool_choice.type not in ("auto", "none"):
-        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
-    no_tools = asked.tool_choice is not None and asked.tool_choice.type == "none"
+    with_tools = takes_tools(asked.tool_choice.type if asked.tool_choice else None)
     system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
     config = asked.output_config
     return AnswerRequest(
@@ -130,19 +130,16 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
             if message.role != "system"
         ),
         system="\n\n".join(text for text in system if text.strip()) or None,
-        tools=()
-        if no_tools
-        else tuple(
+        tools=tuple(
             tool_definition(tool.name, tool.description, tool.input_schema, wait_s) for tool in asked.tools or ()
-        ),
+        ) if with_tools else (),
         sampling=sampling_of(
             max_tokens=asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
             stop=tuple(asked.stop_sequences or ()) or None,
         ),
         schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
         stream=bool(asked.stream),
-        ignored=(*(name for name in _IGNORED if getattr(asked, name) is not None),
-                 *(("output_config.effort",) if config and config.effort else ())),
+        ignored=(*given_names(asked, _IGNORED), *(("output_config.effort",) if config and config.effort else ())),
     )  # fmt: skip
 
 

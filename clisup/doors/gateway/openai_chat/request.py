@@ -15,8 +15,10 @@ from clisup.doors.gateway.requests import (
     conversation,
     data_image,
     decode,
-    object_schema,
+    format_schema,
+    given_names,
     sampling_of,
+    takes_tools,
     tool_definition,
     tool_input,
 )
@@ -141,12 +143,13 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ChatBody, body)
     _check(asked)
+    with_tools = takes_tools(asked.tool_choice)
     system = [_joined(message.content) for message in asked.messages if isinstance(message, _System | _Developer)]
     return AnswerRequest(
         model=asked.model,
         messages=conversation(_messages(asked.messages)),
         system="\n\n".join(text for text in system if text.strip()) or None,
-        tools=() if asked.tool_choice == "none" else _tools(asked.tools or (), wait_s),
+        tools=_tools(asked.tools or (), wait_s) if with_tools else (),
         sampling=sampling_of(
             max_tokens=asked.max_completion_tokens or asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
             stop=tuple(asked.stop) if isinstance(asked.stop, list) else asked.stop, seed=asked.seed,
@@ -154,7 +157,7 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
         schema=_schema(asked.response_format),
         stream=bool(asked.stream),
         tell_usage=not asked.stream or bool(asked.stream_options and asked.stream_options.include_usage),
-        ignored=tuple(name for name in _IGNORED if getattr(asked, name) is not None),
+        ignored=given_names(asked, _IGNORED),
     )  # fmt: skip
 
 
@@ -167,8 +170,6 @@ def _check(asked: ChatBody) -> None:
         raise refused("give tools in place of functions", "functions", kind="unsupported")
     if asked.audio or asked.modalities not in (None, ["text"]):
         raise refused("answers are text", "modalities", kind="unsupported")
-    if asked.tool_choice not in (None, "auto", "none"):
-        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
 
 
 def _messages(messages: Iterable[Any]) -> Iterable[Message]:
@@ -207,8 +208,6 @@ def _tools(tools: Iterable[_ToolSpec], wait_s: float) -> tuple[ToolDefinition, .
 
 
 def _schema(format_: _ChatFormat | None) -> JsonObject | None:
-    if format_ is None or format_.type == "text":
+    if format_ is None:
         return None
-    if format_.type == "json_object":
-        return {"type": "object"}
-    return object_schema(format_.json_schema.schema if format_.json_schema else None, "response_format")
+    return format_schema(format_.type, format_.json_schema.schema if format_.json_schema else None, "response_format")

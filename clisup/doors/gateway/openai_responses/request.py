@@ -16,8 +16,10 @@ from clisup.doors.gateway.requests import (
     conversation,
     data_image,
     decode,
-    object_schema,
+    format_schema,
+    given_names,
     sampling_of,
+    takes_tools,
     tool_definition,
     tool_input,
 )
@@ -112,6 +114,9 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ResponsesBody, body)
     _check(asked)
+    with_tools = takes_tools(asked.tool_choice)
+    if asked.previous_response_id and not asked.input:
+        raise refused("there is no input", "input")
     items = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
     system: list[str] = [asked.instructions] if asked.instructions else []
     messages = tuple(_messages(items, system))
@@ -119,15 +124,15 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
         model=asked.model,
         messages=_new(messages) if asked.previous_response_id else conversation(messages),
         system=check_text("\n\n".join(system)) or None,
-        tools=()
-        if asked.tool_choice == "none"
-        else tuple(tool_definition(tool.name, tool.description, tool.parameters, wait_s) for tool in asked.tools or ()),
+        tools=tuple(tool_definition(tool.name, tool.description, tool.parameters, wait_s) for tool in asked.tools or ())
+        if with_tools
+        else (),
         sampling=sampling_of(max_tokens=asked.max_output_tokens, temperature=asked.temperature, top_p=asked.top_p),
         schema=_schema(asked.text.format if asked.text else None),
         stream=bool(asked.stream),
         keep=asked.store is not False,
         previous=asked.previous_response_id,
-        ignored=tuple(name for name in _IGNORED if getattr(asked, name) is not None),
+        ignored=given_names(asked, _IGNORED),
     )
 
 
@@ -135,10 +140,6 @@ def _check(asked: ResponsesBody) -> None:
     for name in ("background", "conversation", "prompt"):
         if getattr(asked, name):
             raise refused(f"{name} is not known here", name, kind="unsupported")
-    if asked.tool_choice not in (None, "auto", "none"):
-        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
-    if asked.previous_response_id and not asked.input:
-        raise refused("there is no input", "input")
 
 
 def _new(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -197,6 +198,4 @@ def _joined(content: str | list[_Part]) -> str:
 
 
 def _schema(format_: _ItemFormat | None) -> JsonObject | None:
-    if format_ is None or format_.type == "text":
-        return None
-    return {"type": "object"} if format_.type == "json_object" else object_schema(format_.schema, "text.format")
+    return format_schema(format_.type, format_.schema, "text.format") if format_ is not None else None
