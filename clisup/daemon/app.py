@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import uuid
@@ -37,6 +36,7 @@ from clisup.host.process.own_process import let_hangups_in, open_descriptors, re
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets import ACTIVATED, bind_listener, claim_socket, take_lock
 from clisup.host.systemd.notifier import Notifier
+from clisup.model.envelope import encoded
 from clisup.ops.doctor import Finding
 from clisup.wire.status import STATUS_SCHEMA
 
@@ -396,7 +396,7 @@ class Daemon:
             "search_path": self.reexec.env.get("PATH", os.defpath),
         }
 
-    async def status(self, turn: Callable[[], Awaitable[None]]) -> str:
+    async def status(self, turn: Callable[[], Awaitable[None]]) -> bytes:
         """Return everything that `clisup status` shows, as JSON. `schema_version` grows when a field changes its meaning.
 
         `turn` is awaited before work that blocks all other clients.
@@ -427,7 +427,7 @@ class Daemon:
                 for c in self.server.connections
             ],
         }
-        return f'{json.dumps(rest)[:-1]}, "sessions": {summaries}}}'
+        return b'%b,"sessions":%b}' % (encoded(rest)[:-1], summaries)
 
     async def diagnose(self, name: str | None, cwd: str | None) -> list[Finding]:
         """Return the findings of `clisup doctor`. Raises `UsageError(backend_not_found)`."""

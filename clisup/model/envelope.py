@@ -33,10 +33,7 @@ class Envelopes:
 
     def frame(self, event: EventBase, seq: int, turn_id: str | None, source: str) -> bytes:
         """Return the notification of one event, newline included. The event's `type` comes first after the head."""
-        try:
-            body = _encode(event)
-        except (UnicodeEncodeError, RecursionError):
-            body = _encode(writable(event))
+        body = encoded(event)
         head = self._heads.get((turn_id, source)) or self._head(turn_id, source)
         return b"%b%d%b%b}\n" % (self._begin, seq, head, body[1:])
 
@@ -45,6 +42,14 @@ class Envelopes:
         head = f',"ts":"{self._ts}","turn_id":{turn},"source":"{source}",'.encode()
         self._heads[turn_id, source] = head
         return head
+
+
+def encoded(value: Any) -> bytes:
+    """Return JSON. What JSON cannot hold becomes what `writable` makes of it."""
+    try:
+        return _encode(value)
+    except (UnicodeEncodeError, RecursionError):
+        return _encode(writable(value))
 
 
 def writable(value: Any, depth: int = 0) -> Any:

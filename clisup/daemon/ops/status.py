@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
 from clisup.daemon.sessions.session import Session
 from clisup.daemon.sessions.session_row import ProcessState, session_row
+from clisup.model.envelope import encoded
 from clisup.model.structs import JsonObject
 
 AT_ONCE = 100
 """Summaries in one step, which takes some milliseconds."""
 
 
-async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable[None]]) -> str:
+async def summaries_of(sessions: Sequence[Session], turn: Callable[[], Awaitable[None]]) -> bytes:
     """Return the rows of many sessions as a JSON array.
 
     Each step awaits `turn` and serves other tasks, so rows may show different moments.
     """
-    parts: list[str] = []
+    parts: list[bytes] = []
     for at in range(0, len(sessions), AT_ONCE):
         if at:
             await trio.lowlevel.checkpoint()
         await turn()
-        parts.append(json.dumps([summary_of(session) for session in sessions[at : at + AT_ONCE]])[1:-1])
-    return f"[{', '.join(parts)}]"
+        parts.append(encoded([summary_of(session) for session in sessions[at : at + AT_ONCE]])[1:-1])
+    return b"[%b]" % b",".join(parts)
 
 
 def summary_of(session: Session) -> JsonObject:

@@ -88,7 +88,7 @@ class DaemonHandlers:
         return self._openrpc
 
     async def status(self, connection: Connection, params: Empty) -> bytes:
-        return (await self._daemon.status(connection.share.wait_for_piece)).encode()
+        return await self._daemon.status(connection.share.wait_for_piece)
 
     async def log(self, connection: Connection, params: LogParams) -> bytes:
         lines = [line for line in LOG.recent() if params.session_id in (None, line.get("session"))]

@@ -13,6 +13,7 @@ from clisup.daemon.ops.status import summaries_of, summary_of
 from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
 from clisup.errors import UsageError, WorldError
+from clisup.model.envelope import encoded
 from clisup.model.lifecycle import SessionState
 from clisup.wire.params import (
     CompactParams,
@@ -100,7 +101,7 @@ class SessionHandlers:
         more = page[-1].id if len(wanted) > len(page) else None
         await self._manager.look(page)
         rows = await summaries_of(page, connection.share.wait_for_piece)
-        return f'{{"sessions": {rows}, "next_cursor": {json.dumps(more)}}}'.encode()
+        return b'{"sessions":%b,"next_cursor":%b}' % (rows, encoded(more))
 
     async def get(self, connection: Connection, params: SessionParams) -> bytes:
         session = self._manager.get(params.session_id)
@@ -112,7 +113,7 @@ class SessionHandlers:
             "last_events": _last_events(session),
             "turn_cost_usd": session.budgets.turn_cost(),
         }
-        return json.dumps({**summary_of(session), **detail}).encode()
+        return encoded({**summary_of(session), **detail})
 
     async def prompt(self, connection: Connection, params: PromptParams) -> bytes:
         session = self._manager.get(params.session_id)
