@@ -21,7 +21,8 @@ _NEVER = 2**30  # a threshold is a C int
 
 
 async def collect_garbage() -> None:
-    """Make all full collections in place of Python. Until cancelled."""
+    """Make all full collections in place of Python, which begins to make the others. Until cancelled."""
+    gc.enable()
     gc.freeze()  # the objects of the start live to the end
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     while True:
