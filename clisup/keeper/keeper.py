@@ -98,7 +98,7 @@ class Keeper:
 
     def _write_start(self, stage: str, **more: Any) -> None:
         """Write start.json. After a power loss only its existence counts: a CLI may have run."""
-        self.run.write("start.json", {**self._identity, "stage": stage, **more}, sync=stage == "spawning")
+        self.run.write("start.json", {**self._identity, "stage": stage, **more})
 
     def start(self) -> dict[str, Any]:
         """Start the CLI and queue the first input. Return the line for the daemon. Raises `SpawnFailed`."""

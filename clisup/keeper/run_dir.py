@@ -68,10 +68,10 @@ class RunDirectory:
         except OSError:
             return None
 
-    def write(self, name: str, record: dict[str, Any], *, sync: bool) -> None:
-        """Replace a whole file. Without `sync` a power loss may leave it empty."""
+    def write(self, name: str, record: dict[str, Any]) -> None:
+        """Replace a whole file. Nothing is synced: a power loss may leave the file empty, and ends the run anyway."""
         fd = self.open(_draft_of(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self.commit(fd, name, record, sync=sync)
+        self.commit(fd, name, record)
 
     def reserve(self, name: str) -> int:
         """Reserve disk space for a later `commit`, which then needs no new block."""
@@ -79,17 +79,13 @@ class RunDirectory:
         allocate(fd, RESERVED)
         return fd
 
-    def commit(self, fd: int, name: str, record: dict[str, Any], *, sync: bool = True) -> None:
+    def commit(self, fd: int, name: str, record: dict[str, Any]) -> None:
         """Write a record over the draft `fd`, and rename the draft to `name`."""
         data = json.dumps(record).encode() + b"\n"
         os.lseek(fd, 0, 0)
         write_all(fd, data)
         os.ftruncate(fd, len(data))
-        if sync:
-            os.fsync(fd)
         os.rename(_draft_of(name), name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        if sync:
-            os.fsync(self.fd)
         os.close(fd)
 
     def listen(self) -> socket.socket:
