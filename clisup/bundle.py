@@ -50,7 +50,7 @@ MAX_LOG_LINES = 1000
 MAX_RUNS = 50
 """Limit of the runs of one session, the last ones."""
 STDERR_TAIL = 16 * 1024
-_LIBRARIES = ("pydantic", "trio", "structlog", "psutil", "click", "msgspec")
+_LIBRARIES = ("pydantic", "trio", "psutil", "click", "msgspec")
 _SPEC = ("version", "session_id", "backend", "created_at", "mode", "model", "permission_mode", "has_system_prompt", "has_mcp_config",
          "env_names", "timeouts", "forked_from")  # fmt: skip
 

@@ -143,12 +143,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.backends": {"pydantic", "msgspec"},
     "clisup.wire": {"pydantic", "pydantic_core"},
     "clisup.wire.jsonrpc": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
-    "clisup.host": {"trio", "structlog", "psutil"},
+    "clisup.host": {"trio", "psutil"},
     "clisup.store.session_dir": {"msgspec"},  # prompts may be long
     "clisup.store.drift_store": {"msgspec"},
     "clisup.host.process.keepers": {"msgspec"},  # each line of a CLI is told of in one message
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
-    "clisup.daemon": {"trio", "structlog", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
+    "clisup.daemon": {"trio", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.ops.exposition": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},
     "clisup.cli.batch.command": {"trio"},
@@ -191,7 +191,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.llm": {"trio", "pydantic", "pydantic_core", "jsonschema"},
     "clisup.llm.sessions.turn_reader": {"msgspec"},  # events are its structs
     "clisup.recordings": {"msgspec"},
-    "clisup.fleet": {"msgspec", "structlog"},
+    "clisup.fleet": {"msgspec"},
     "clisup.fleet.holds": {"pydantic"},
     "clisup.fleet.setup.keys": {"nkeys"},
     "clisup.fleet.nats_engine": {

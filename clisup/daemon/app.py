@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
 import trio
 
 from clisup import __version__
@@ -31,7 +30,7 @@ from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import ConfigFile
 from clisup.host.locks import FileLock
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
 from clisup.host.sockets import ACTIVATED, bind_listener, claim_socket, take_lock
@@ -50,7 +49,7 @@ SETTLE_LIMIT_S = 1.0  # for the last answers and events to reach clients
 NAMED_KEYS = 5  # changed keys that a message names
 LOCK_CHECK_S = 5.0  # between two checks of the state directory's lock
 KILL_LIMIT_S = 30.0  # for a `kill` stop: the ladder's grace and a slow machine
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def run_daemon(daemon: Daemon) -> None:
@@ -321,7 +320,7 @@ class Daemon:
             self.notifier.reloading()  # a restart counts as a reload: the successor reports its end
             self.stop("detach", why="a client asked for a restart")
 
-    def stop(self, mode: StopMode, **why: str) -> None:
+    def stop(self, mode: StopMode, **why: Any) -> None:
         """Begin to stop. `why` goes to the log. A later `kill` shortens a `drain`."""
         _log.info("stopping", mode="restart" if self.reexec.due else mode, **why)
         if self._stop_mode is None or mode == "kill":

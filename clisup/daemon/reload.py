@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-import structlog
 import trio
 
 from clisup.config.keys import Change, changes, kept_back
@@ -19,7 +18,7 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import with_credentials
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.host.otlp import check_installed
 from clisup.model.lifecycle import SessionState
 
@@ -32,7 +31,7 @@ IN_MESSAGE = 3  # sessions in its message
 _TRUST = re.compile(
     r"backends\.[^.]+\.(?:approvals\.|command$|args|env\b|env_files|pass_env|permission_mode)|daemon\.scrub_lists$|notify$"
 )
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 async def reload(daemon: Daemon, dry_run: bool) -> list[Change]:

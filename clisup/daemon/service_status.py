@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import structlog
 import trio
 
+from clisup.host.log import event_logger
 from clisup.host.systemd.notifier import Notifier
 
 __all__ = ["EXTENSION_S", "ServiceStatus", "VitalTasks", "status_line"]
@@ -17,7 +17,7 @@ STATUS_S = 5.0
 EXTENSION_S = 30.0
 """Seconds that a running start or stop asks for at each check."""
 READY_PAUSE_S = 0.1
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def status_line(*, state: str, sessions: int, running: int, waiting: int = 0, storage: str = "ok") -> str:

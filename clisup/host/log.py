@@ -1,4 +1,4 @@
-"""Logging: structlog to the journal or to stderr, one line for each change of state. Lines are redacted and bounded.
+"""Logging to the journal or to stderr, one line for each change of state. Lines are redacted and bounded.
 
 `configure_logging` sets the log up once in a process. `LOG.recent` keeps the last lines in memory for `daemon/log` and
 `clisup debug bundle`. A reader that takes no lines blocks nobody: such lines are counted and reported later.
@@ -16,9 +16,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Literal, Protocol
-
-import structlog
-from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
 from clisup.errors import ConfigurationError
 from clisup.host import clock
@@ -91,7 +88,7 @@ def _of_our_own(fd: int) -> int:
 
 
 class LogOutput:
-    """Logger for structlog: the method of every level takes the record."""
+    """Output of records, to a sender that may refuse some."""
 
     def __init__(self, sender: Sender, render: Callable[[Record], bytes]) -> None:
         self._sender = sender
@@ -114,8 +111,6 @@ class LogOutput:
         self.dropped += 1
         self._untold += 1
 
-    debug = info = warning = error = critical = msg
-
 
 LogForm = Literal["auto", "console", "json", "journald"]
 MAX_LINES = 1000
@@ -123,8 +118,22 @@ MAX_LINES_BYTES = 1024 * 1024
 """Limits of the lines kept in memory: their number, and their bytes."""
 _STDERR = 2
 _LEVELS = logging.getLevelNamesMapping()
-_CODE = {"pathname": "code_file", "lineno": "code_line", "func_name": "code_func"}
-_FIRST = ("timestamp", "level", "event")
+_LOGGER = logging.getLogger("clisup")
+_COLOURS = {"debug": 36, "info": 32, "warning": 33, "error": 31}
+"""Colours of the levels on a terminal (ECMA-48)."""
+
+
+class EventLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logger of events. The keyword arguments of a call are the fields of the line."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        error = kwargs.pop("exc_info", None)
+        return msg, {"exc_info": error, "extra": {"fields": kwargs}}
+
+
+def event_logger() -> EventLogger:
+    """Return the logger of this process's events. `configure_logging` says where the lines go."""
+    return EventLogger(_LOGGER)
 
 
 class Log:
@@ -200,44 +209,33 @@ class Log:
     def set_level(self, level: str) -> None:
         """Log lines of this level and above from now on."""
         self.level = _LEVELS[level.upper()]
+        _LOGGER.setLevel(self.level)
 
     def set_file_limit(self, limit: int) -> None:
         """Limit the log file to this size from now on, if there is one."""
         if self.file is not None:
             self.file.limit = limit
 
-    # -- structlog's processors, in their order
+    # -- a line
 
-    def _filter(self, _logger: Any, name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Drop a line below the level, or above the rate limit of its event."""
-        event = str(record.get("event"))
-        if _LEVELS.get(name.upper(), logging.ERROR) < self.level:
-            raise structlog.DropEvent
+    def write(self, said: logging.LogRecord) -> None:
+        """Write a line, unless the rate limit of its event holds it back."""
+        event, fields = str(said.msg), dict(getattr(said, "fields", {}))
         if event in LOG_EVENTS and LOG_EVENTS[event].limited:
-            held = self.rate.take(event, clock.monotonic())
-            if held is None:
-                raise structlog.DropEvent
-            if held:
-                record["held_back"] = held
-        return record
-
-    def _explain(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Replace `exc_info` by the place and class of the exception; its text appears only at level debug."""
-        info = record.pop("exc_info", None)
-        error = info if isinstance(info, BaseException) else sys.exc_info()[1] if info else None
-        if error is not None:
-            record["exception"] = traceback_text(error, texts=self.level <= logging.DEBUG)
-        return record
-
-    def _clean(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        ordered = {name: record[name] for name in _FIRST if name in record} | dict(record)
-        session = record.get("session")
-        whole = session is None or "exception" in record
-        return cleaned(ordered, self.redact if whole else self._redact_of(str(session)))
-
-    def _keep(self, _logger: Any, _name: str, record: MutableMapping[str, Any]) -> tuple[tuple[Record], JsonObject]:
+            if (held := self.rate.take(event, clock.monotonic())) is None:
+                return
+            fields["held_back"] = held or None
+        if said.exc_info and (error := said.exc_info[1]) is not None:  # its text appears only at level debug
+            fields["exception"] = traceback_text(error, texts=self.level <= logging.DEBUG)
+        if self.form == "journald":
+            fields |= {"code_file": said.pathname, "code_line": said.lineno, "code_func": said.funcName}
+        line = {"timestamp": clock.timestamp(), "level": said.levelname.lower(), "event": event, **fields}
+        session = line.get("session")
+        whole = session is None or "exception" in line
+        record = cleaned(line, self.redact if whole else self._redact_of(str(session)))
         self.keep(_as_json(record))
-        return (record,), {}
+        if self.outlet is not None:
+            self.outlet.msg(record)
 
 
 LOG = Log()
@@ -247,7 +245,7 @@ LOG = Log()
 def configure_logging(
     level: str, form: LogForm = "auto", env: Mapping[str, str] | None = None, file: LogFile | None = None
 ) -> None:
-    """Set structlog up.
+    """Say where the lines of this process go.
 
     `auto` means the journal's own protocol if stderr goes to the journal, console text on a terminal, and JSON
     otherwise. `env` is the environment that the daemon was started with. With `file`, JSON goes to that file. Raises
@@ -258,24 +256,12 @@ def configure_logging(
     LOG.set_level(level)
     LOG.form = chosen
     LOG.outlet = LogOutput(LOG.file, _as_json) if LOG.file else _outlet(chosen, env or {})
-    code: list[structlog.typing.Processor] = (
-        [CallsiteParameterAdder([CallsiteParameter(name) for name in _CODE]), _rename] if chosen == "journald" else []
-    )
-    structlog.configure(
-        processors=[
-            LOG._filter,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *code,
-            LOG._explain,
-            LOG._clean,
-            LOG._keep,
-        ],
-        # `_filter` knows the level, and the level can change. A logger class would keep the level of its first use.
-        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
-        logger_factory=lambda *_: LOG.outlet,
-        cache_logger_on_first_use=True,
-    )
+    _LOGGER.handlers, _LOGGER.propagate = [_Handler()], False
+
+
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        LOG.write(record)
 
 
 def _chosen(form: LogForm, env: Mapping[str, str]) -> LogForm:
@@ -296,12 +282,7 @@ def _outlet(form: LogForm, env: Mapping[str, str]) -> LogOutput:
     if form == "journald":
         return LogOutput(JournalSocket(), lambda record: encode_entry(entry_of(record)))
     if form == "console":
-        console = structlog.dev.ConsoleRenderer(
-            colors=_coloured(env), exception_formatter=structlog.dev.plain_traceback
-        )
-        return LogOutput(
-            StderrSender(), lambda record: str(console(None, "", _plain(record))).encode("utf-8", "replace")
-        )
+        return LogOutput(StderrSender(), partial(_as_text, coloured=_coloured(env)))
     return LogOutput(StderrSender(), _as_json)
 
 
@@ -325,8 +306,8 @@ def _as_json(record: Record) -> bytes:
     return json.dumps(record, default=str).encode()
 
 
-def _rename(_logger: Any, _name: str, record: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Rename the place of the call to the names that journald knows."""
-    for name, own in _CODE.items():
-        record[own] = record.pop(name, None)
-    return record
+def _as_text(record: Record, *, coloured: bool) -> bytes:
+    """Return the line for people on a terminal."""
+    level = str(record["level"])
+    shown = f"\033[{_COLOURS.get(level, 0)}m{level:<7}\033[0m" if coloured else f"{level:<7}"
+    return f"{record['timestamp']} {shown} {entry_of(_plain(record))['MESSAGE']}".encode("utf-8", "replace")

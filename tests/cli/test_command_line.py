@@ -19,7 +19,7 @@ from clisup.cli.options import SHORT_HELP, CommandGroup
 from clisup.cli.root import GROUPS, SYNONYMS, Commands, root
 
 COMMANDS = [name for names in GROUPS.values() for name in names]
-HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "subprocess", "structlog")
+HEAVY = ("click", "rich", "trio", "pydantic", "argparse", "subprocess")
 Run = Callable[..., Any]
 
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from fake_journal import FakeJournal
@@ -28,6 +27,7 @@ from clisup.host.log import (
     LogOutput,
     StderrSender,
     configure_logging,
+    event_logger,
 )
 from clisup.host.systemd.journal import JournalSocket
 from clisup.policy.secrets import redact
@@ -38,10 +38,11 @@ CANARY = "canary-77aa-value"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A log of the test's own, and structlog as it was before."""
+    """A log of the test's own, and the logger as it was before."""
     monkeypatch.setattr(log, "LOG", Log())
+    handlers, level = log._LOGGER.handlers, log._LOGGER.level
     yield
-    structlog.reset_defaults()
+    log._LOGGER.handlers, log._LOGGER.level, log._LOGGER.propagate = handlers, level, True
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def say() -> None:
-    logger = structlog.get_logger()
+    logger = event_logger()
     log.LOG.hide("backend", Redactor([CANARY]))
     log.LOG.hide_brought("s-1", [f"{CANARY}-brought"])
     logger.info("ready", version="1", socket=f"/tmp/{CANARY}", adopted=None)
@@ -105,7 +106,7 @@ def test_no_text_of_others_drives_the_console_or_makes_a_line_of_its_own(
     lines: Callable[[LogForm], Any], hostile: str
 ) -> None:
     read = lines("console")
-    structlog.get_logger().info("turn ended", session=hostile, reasons=[hostile])
+    event_logger().info("turn ended", session=hostile, reasons=[hostile])
     (line,) = read().splitlines()
     assert "turn ended" in line
     assert not {char for char in line if not char.isprintable()} - set(" ")
@@ -138,7 +139,7 @@ def test_the_journal_gets_fields_with_the_place_of_the_call(lines: Callable[[Log
 def test_the_level_can_change_while_it_runs_and_a_developer_gets_the_words(lines: Callable[[LogForm], Any]) -> None:
     read = lines("json")
     log.LOG.set_level("warning")
-    structlog.get_logger().info("ready")
+    event_logger().info("ready")
     assert read() == ""
     log.LOG.set_level("debug")
     say()
@@ -149,7 +150,7 @@ def test_a_flood_is_held_back_and_told_of(lines: Callable[[LogForm], Any], monke
     now = [0.0]
     monkeypatch.setattr(log.clock, "monotonic", lambda: now[0])
     read = lines("json")
-    logger = structlog.get_logger()
+    logger = event_logger()
     for _ in range(1000):
         logger.error("cannot accept", error="x")
     logger.info("ready")
@@ -161,7 +162,7 @@ def test_a_flood_is_held_back_and_told_of(lines: Callable[[LogForm], Any], monke
 
 def test_the_last_lines_are_kept_by_number_and_by_size(lines: Callable[[LogForm], Any]) -> None:
     lines("json")
-    logger = structlog.get_logger()
+    logger = event_logger()
     for number in range(MAX_LINES + 10):
         logger.info("ready", sessions=number)
     kept = log.LOG.recent()

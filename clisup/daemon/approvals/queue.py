@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
 import trio
 
 from clisup.backends.base import ApprovalAnswer
@@ -24,6 +23,7 @@ from clisup.daemon.sessions.context import Notification, SessionContext
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
+from clisup.host.log import event_logger
 from clisup.host.safe_paths import real_paths
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy
 from clisup.model.sessions.turn_state import ApprovalEntry
@@ -36,7 +36,7 @@ RULES_LIMIT_S = 20.0  # time for the CLI to repeat a journaled request to this d
 PATHS_LIMIT_S = 5.0  # time to resolve links on a slow disk
 _BY_RULE = "A rule of the supervisor forbids this."
 _BY_ABSENCE = "Nobody is there who could allow this."
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 @dataclass(eq=False)

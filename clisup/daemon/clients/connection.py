@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from select import epoll
 from typing import TYPE_CHECKING, Any
 
-import structlog
 import trio
 from pydantic import ValidationError
 
@@ -21,7 +20,7 @@ from clisup.daemon.clients.frame_writer import FrameWriter
 from clisup.daemon.clients.subscription import Subscription
 from clisup.daemon.metrics import OTHER, Metrics
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.host.sockets import Peer
 from clisup.model.events import Actor
 from clisup.model.structs import wrong_field
@@ -51,7 +50,7 @@ PROVE_LIMIT_S = 10.0  # for a process of a CLI to authenticate as an MCP bridge
 MAX_ASKED = 1024  # unanswered requests to the client; the client may answer by `tool/result` instead
 LAST_ERROR_S = 1.0  # for the error that ends a connection, because the client may not read
 RETRY_AFTER_S = 1
-_log = structlog.get_logger()
+_log = event_logger()
 Handlers = dict[str, Callable[["Connection", Any], Awaitable[bytes]]]
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
-import structlog
 import trio
 
 from clisup.config.model import DaemonConfig
@@ -17,6 +16,7 @@ from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host.log import event_logger
 from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error
@@ -27,7 +27,7 @@ ACCEPT_PAUSE_S = 0.1  # without a pause, EMFILE repeats 150,000 times a second (
 REFUSAL_LIMIT_S = 1.0
 REFUSALS_LOGGED_S = 1.0  # least time between two log lines about refused clients
 DELIVERY_PAUSE_S = 0.01
-_log = structlog.get_logger()
+_log = event_logger()
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-import structlog
 import trio
 
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import probe_write
+from clisup.host.log import event_logger
 from clisup.policy.storage_health import StorageHealth
 
 __all__ = ["STORAGE_RETRY_S", "Storage"]
@@ -21,7 +21,7 @@ STORAGE_RETRY_S = 0.25
 """Seconds before the next try of a refused write."""
 PROBE_S = 0.5
 T = TypeVar("T")
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class _Watch:

@@ -19,14 +19,13 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-import structlog
-
 from clisup.config.model import Config
 from clisup.daemon.backends import Backend
 from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import read_json, write_json
+from clisup.host.log import event_logger
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
 from clisup.policy.rate_limit import AccountLimit, describe, fold_limit, iso
 
@@ -38,7 +37,7 @@ ELSEWHERE_S = 60.0  # after the limit's end, or after the last word of the fleet
 CLOCK_S = 5.0  # a report from a later time than that is from a wrong clock, and would outlast all true ones
 _LIMIT_EVENTS = frozenset({RateLimit, MessageStart, AssistantMessage, TurnCompleted})
 _IDENTITY = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL|_HOME$|_DIR$|^HOME$")
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class AccountWait:

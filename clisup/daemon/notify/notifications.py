@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from clisup.config.model import NotifyConfig
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.model.structs import JsonObject
 from clisup.policy.notify import sample
 from clisup.policy.secrets.redact import Redactor
@@ -26,7 +25,7 @@ __all__ = ["Notifications"]
 
 PREFIX = "notify~"
 """Begin of the names of the targets' cursors. No client can use such a name."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Notifications:

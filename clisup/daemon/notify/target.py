@@ -12,7 +12,6 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from clisup.config.model import NotifyConfig
@@ -22,6 +21,7 @@ from clisup.daemon.notify.delivery import Delivery, Outcome
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
+from clisup.host.log import event_logger
 from clisup.model.journal import event_type
 from clisup.model.structs import JsonObject
 from clisup.policy.notify import NOTICED, NotifyMessage, Subject, kind_of, message_of, next_wait
@@ -36,7 +36,7 @@ __all__ = ["APPROVAL_GRACE_S", "NotifyTarget"]
 APPROVAL_GRACE_S = 1.0
 """Age of an approval that is told. A rule, or a program, answers most approvals at once."""
 SETTLE_PAUSE_S = 0.02
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class NotifyTarget:

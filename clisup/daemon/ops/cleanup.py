@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 
-import structlog
 import trio
 from msgspec import Struct
 
@@ -17,6 +16,7 @@ from clisup.daemon.sessions.session import Session
 from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.errors import ClisupError
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
@@ -30,7 +30,7 @@ MAX_ITEMS = 10_000
 
 _OF_A_SESSION = ("run", "scratch", "private", "cgroup")
 _DUE = "older or more than retention keeps"
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class SessionFact(Struct, frozen=True):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import structlog
 from msgspec.structs import asdict
 
 from clisup.daemon.journal.storage import Storage
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.model.structs import JsonObject
 from clisup.ops.drift import DriftEntry, FrameSample
 from clisup.store.drift_store import known_fields, load_drift, save_drift
 
 FIRST_RUNS, EVERY = 16, 8
 """Compare the fields of the first runs of a version, then of every eighth run: a comparison costs a tenth of a short turn."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Drift:

@@ -321,7 +321,7 @@ def clean_up_offline(*, dry_run: bool, older_than_s: float, foreign: bool = Fals
 def _worktrees(
     state_dir: str, stored: list[StoredSession], damaged: dict[str, str], env: Mapping[str, str], *, dry_run: bool
 ) -> tuple[list[Removable], list[GcFailure]]:
-    configure_logging("warning")  # without it, structlog would write each line to stdout
+    configure_logging("warning")  # without it, a line would lack its fields
     worktrees = Worktrees(state_dir, env)
     worktrees.load()
     for session in stored:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from clisup.config.model import RetentionConfig
@@ -19,6 +18,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
+from clisup.host.log import event_logger
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part, expired, shares
@@ -34,7 +34,7 @@ LOOKED_AT_ONCE = 32  # sessions for one thread: starting a thread takes longer t
 PROMPT_SLACK_S = 60.0
 """Time between the write of a prompt's blob and of its event. A younger blob stays for a later pass."""
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Retention:

@@ -14,7 +14,6 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
 import trio
 
 from clisup import __version__
@@ -22,6 +21,7 @@ from clisup.config.model import TracingConfig
 from clisup.daemon.journal.recorder import Recorder
 from clisup.errors import ClisupError
 from clisup.host.files import make_private_dir
+from clisup.host.log import event_logger
 from clisup.host.otlp import OtlpSender, SpanSender
 from clisup.model.journal import event_type
 from clisup.ops.spans import TRACED, SessionTrace, Span, TracedSession
@@ -34,7 +34,7 @@ CURSOR = "spans"
 BATCH = 512
 """Limit of spans in one request to the collector."""
 SETTLE_PAUSE_S = 0.02
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class _EndedTurn(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import structlog
 import trio
 from msgspec.structs import replace
 
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
+from clisup.host.log import event_logger
 from clisup.model.events import EventBase, StderrLine, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.policy.spill import Blob, raw_name
@@ -22,7 +22,7 @@ __all__ = ["Batch", "UnparsedLines"]
 LONG_BLOB = 128 * 1024
 """Largest blob in bytes that the event loop writes. Threads write longer blobs, so that no other task waits."""
 T = TypeVar("T")
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Batch:

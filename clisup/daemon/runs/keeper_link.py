@@ -9,7 +9,6 @@ from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import structlog
 import trio
 
 from clisup.backends.base import END_OF_INPUT, Reply
@@ -19,6 +18,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.locks import FileLock, lock_holder
+from clisup.host.log import event_logger
 from clisup.host.process.keepers import KeeperConnection
 from clisup.host.process.tree import sweep
 from clisup.model.verdict import ExitRecord, exit_from_file
@@ -35,7 +35,7 @@ UNKNOWN_EXIT: dict[str, Any] = {"proto": 1, "exit_code": None, "signal": None, "
 _SLOTS = 4096
 END_SLOT = _SLOTS - 1
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def stdin_id(offset: int, slot: int = 0) -> int:

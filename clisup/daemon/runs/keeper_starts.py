@@ -12,12 +12,12 @@ import os
 from typing import Any, NamedTuple
 
 import msgspec
-import structlog
 import trio
 
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
+from clisup.host.log import event_logger
 from clisup.host.process.keepers import KEEPER_FILE, ForkedKeeper, KeeperProcess, KeeperZygote, start_keeper
 
 __all__ = ["KeeperStart", "KeeperStarts"]
@@ -28,7 +28,7 @@ FIRST_PAUSE_S = 0.1  # before another zygote; doubled each time, up to LONGEST_P
 LONGEST_PAUSE_S = 60.0
 STEADY_S = 60.0  # a zygote with this lifetime was no failure: the pauses begin again
 TAKEN = ("locked", "started", "exited")  # answers of a keeper that finds an earlier keeper or its traces
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class KeeperStart(NamedTuple):

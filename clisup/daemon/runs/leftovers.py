@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container
+from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.locks import lock_holder
@@ -18,9 +19,9 @@ from clisup.store.session_dir import RunDir, SessionDir
 Run = tuple[str, int]
 
 
-async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, object]]:
+async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, Any]]:
     """End leftover processes, and return `{session, run, pid, comm}` of each. `spared` are supervised runs."""
-    ended: list[dict[str, object]] = []
+    ended: list[dict[str, Any]] = []
     for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
         if (session_id, number) in spared or not _dead(state_dir, session_id, number):
             continue

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
 import trio
 
 from clisup.daemon.backends import Backend
@@ -18,6 +17,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.services import Services
 from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import ClisupError, UsageError
+from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses, Question, find_writers
 from clisup.model.events import Notice
 from clisup.model.sessions.ledger import TurnRecord
@@ -28,7 +28,7 @@ from clisup.store.transcripts import READ_LIMIT, Mark, appended, transcript_exis
 __all__ = ["CliSession", "check_foreign_writer"]
 
 CHECK_LIMIT_S = 5.0
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class CliSession:

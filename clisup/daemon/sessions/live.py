@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
 import trio
 from msgspec.structs import replace
 
@@ -19,6 +18,7 @@ from clisup.daemon.sessions.steering import Steering
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
@@ -31,7 +31,7 @@ __all__ = ["LivePool", "LiveRun"]
 
 BACKGROUND_CHECK_S = 0.5  # the end of background work sends no notification
 _AT_WORK = (SessionState.STARTING, SessionState.RUNNING, SessionState.ENDING)
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class LiveRun(TurnRecorder):

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-import structlog
 import trio
 
 from clisup.daemon.backends import Backend
 from clisup.daemon.services import Services
+from clisup.host.log import event_logger
 from clisup.model.prompts.kept import title_of
 from clisup.store.native_sessions import TranscriptEdges, newest_transcripts
 from clisup.wire.results import BackendSessionsResult, NativeSessionInfo
@@ -24,7 +24,7 @@ LOOK_LIMIT_S = 5.0
 MAX_PROMPT = 400
 """Characters of a first prompt at most."""
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 async def native_sessions(

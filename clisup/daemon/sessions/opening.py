@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import structlog
 import trio
 
 from clisup.config.session_spec import SessionApprovals, SessionSpec, SessionWorktree, params_digest
@@ -21,6 +20,7 @@ from clisup.daemon.sessions.session import Session
 from clisup.daemon.tools.calls import check_mcp_config
 from clisup.errors import UsageError, WorldError
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses
 from clisup.model.events import Actor
 from clisup.policy.versions import in_range
@@ -30,7 +30,7 @@ from clisup.wire.params import SessionForkParams, SessionNewParams, WorktreePara
 
 __all__ = ["SessionOpening"]
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class SessionOpening:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import structlog
 import trio
 
 from clisup.config.model import Config
@@ -27,6 +26,7 @@ from clisup.daemon.sessions.session_row import totals_of
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor
@@ -43,7 +43,7 @@ BYTES_PER_CLI = 300 * 1024 * 1024  # claude 2.1.329 takes 160-230 MB, and its to
 LOADED_AT_ONCE = 16  # sessions, about 10 ms: watchdog pings to a service manager continue
 SUSPEND_CHECK_S = 1.0
 SUSPEND_NOISE_S = 2.0  # the two clocks are read one after the other
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def default_max_running() -> int:

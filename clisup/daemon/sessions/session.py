@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 import trio
 from msgspec.structs import asdict
 
@@ -33,7 +32,7 @@ from clisup.daemon.sessions.turn import TurnRunner
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import UsageError, WorldError
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.model.envelope import writable
 from clisup.model.events import Actor, Notice, SessionForked, SessionSeeded, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState
@@ -49,7 +48,7 @@ __all__ = ["Session"]
 CRASH_LIMIT = 5
 """Failed starts in a row before a session shows `failed` and backs off."""
 BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0)
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Session:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
-import structlog
 
 from clisup.daemon.journal.recorder import Item, Recorder
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
 from clisup.model import events as ev
 from clisup.model.structs import JsonObject
 
@@ -22,7 +21,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Line = tuple[Level, str, JsonObject]
 _WORD = re.compile(r"[a-z_]{1,64}")
 """Form of a stop reason in the log: a word of an API. The log omits any other text of the CLI."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class SessionLog:

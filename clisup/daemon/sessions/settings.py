@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import Literal
 
-import structlog
 import trio
 
 from clisup.backends.base import Control, ControlAnswer
@@ -14,6 +13,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.live import LivePool, LiveRun
 from clisup.daemon.sessions.prompts import PromptQueue
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host.log import event_logger
 from clisup.model.events import Actor, Notice
 from clisup.wire.params import CompactParams, PromptParams
 from clisup.wire.results import ContextUsageResult, PromptResult, SetResult
@@ -24,7 +24,7 @@ ANSWER_S = 30.0
 """Time for the CLI to answer a request. claude 2.1.329 counts its context in about a second."""
 MAX_OPEN = 8
 """Most changes of a session that may wait for the CLI's answer."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class _Change:

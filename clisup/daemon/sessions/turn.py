@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 import trio
 
 from clisup.backends.base import LaunchRequest
@@ -30,6 +29,7 @@ from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, WorldError
 from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
+from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import remove_stale_locks
 from clisup.model.events import (
     Actor,
@@ -60,7 +60,7 @@ NEVER_STARTED: dict[str, Any] = {
     "reason": "never_started",
     "survivors": [],
 }
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class TurnRunner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
 import trio
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from clisup.daemon.runs.leftovers import end_run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.log import event_logger
 from clisup.model.events import EventBase, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
@@ -26,7 +26,7 @@ GIVE_UP_PAUSE_S = 1.0
 """Pause before the next try to end a turn after a fault inside the daemon."""
 HEAD_CHARACTERS = 4096
 """Characters of a long final text in the event."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class TurnEnds:

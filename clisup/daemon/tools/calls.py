@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-import structlog
 import trio
 from pydantic import ValidationError
 
@@ -27,6 +26,7 @@ import clisup
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import UsageError, WorldError
+from clisup.host.log import event_logger
 from clisup.model.events import Notice
 from clisup.model.lifecycle import SessionState
 from clisup.model.prompts.options import BRIDGE_SERVER
@@ -51,7 +51,7 @@ BRIDGE_FILE = os.path.join(os.path.dirname(clisup.__file__), "bridge", "bridge.p
 SLACK_S = 300.0
 """Extra wait of the CLI beyond a tool's own time: for a serving client, and for a restarted daemon."""
 _CLOSED = refused("The tool was not run to its end, because its session is closed.")
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class ToolServer(Protocol):

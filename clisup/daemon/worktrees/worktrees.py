@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-import structlog
 import trio
 
 from clisup.config.session_spec import SessionSpec, SessionWorktree
 from clisup.daemon.worktrees import changes, repository
 from clisup.errors import ClisupError
 from clisup.host.git import Git
+from clisup.host.log import event_logger
 from clisup.model.structs import JsonObject
 from clisup.store.worktree_records import (
     WorktreeRecord,
@@ -27,7 +27,7 @@ __all__ = ["Worktrees"]
 CLOSE_LIMIT_S = 30.0
 """Limit for the removal of a worktree at the close of its session. A later cleanup removes what stays."""
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Worktrees:

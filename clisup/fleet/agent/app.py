@@ -8,8 +8,6 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
-import structlog
-
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.fleet.agent.beats import Beats
 from clisup.fleet.agent.copying import Copying
@@ -24,7 +22,7 @@ from clisup.fleet.agent.tunnels import Tunnels
 from clisup.fleet.engine import Engine
 from clisup.fleet.nats_engine import connect_member
 from clisup.host.locks import FileLock
-from clisup.host.log import LogForm, configure_logging
+from clisup.host.log import LogForm, configure_logging, event_logger
 from clisup.host.systemd.notifier import Notifier
 
 __all__ = ["Agent", "run_agent"]
@@ -39,7 +37,7 @@ CONNECT_AGAIN_S = 5.0
 STOP_S = 5.0
 """Seconds for the parts to end."""
 LOOK_S = 1.0
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def run_agent(env: Mapping[str, str], log_level: str, log_form: LogForm) -> None:

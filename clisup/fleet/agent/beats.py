@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import structlog
 
 from clisup import __version__
 from clisup.errors import ClisupError, WorldError
@@ -18,11 +17,12 @@ from clisup.fleet.agent.records import BoxBeat, read_beat
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.engine import Bucket, Engine
 from clisup.fleet.jobs import BEAT_S
+from clisup.host.log import event_logger
 
 __all__ = ["Beats"]
 
 QUIET = 4
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Beats:

@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
-import structlog
-
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink, EventLines
 from clisup.fleet.agent.waiting import wait_at_most
@@ -34,6 +32,7 @@ from clisup.fleet.chain import (
     unknown,
 )
 from clisup.fleet.engine import Engine, StoredMessage
+from clisup.host.log import event_logger
 from clisup.model.envelope import FRAME_BEGIN
 from clisup.model.journal import EventFrames, event_seq
 
@@ -50,7 +49,7 @@ UNREADABLE = ("unsupported", "storage_failed")
 """Kinds of the errors of a chunk that a later clisup wrote, or that is damaged."""
 _OTHERS = 20  # looks at a chain that is ahead of this agent, before the following begins again
 _ID = len(FRAME_BEGIN + b'{"session_id":"')
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class _Restart(Exception):

@@ -11,12 +11,12 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-import structlog
 
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, Engine
 from clisup.fleet.holds import AccountHold, believable, clock_agrees, next_step, read_hold, reported, write_hold
+from clisup.host.log import event_logger
 from clisup.policy.rate_limit import AccountLimit
 
 __all__ = ["Holding"]
@@ -27,7 +27,7 @@ CLOCK_EVERY_S = 30.0
 TELL_AGAIN_S = 20.0
 """Seconds after which the daemon hears again that another box probes. It forgets so after a minute."""
 MAX_TEXT = 200
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class AccountsOfDaemon(Protocol):

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 
-import structlog
-
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink
 from clisup.fleet.agent.job_turns import JobTurn, close, look, refuse, start
@@ -37,6 +35,7 @@ from clisup.fleet.jobs import (
     request_subject,
     write_state,
 )
+from clisup.host.log import event_logger
 
 __all__ = ["Placing"]
 
@@ -46,7 +45,7 @@ AGAIN_S = 1.0
 MAX_OPEN = 10_000
 """Open jobs that a box keeps in memory."""
 _OVER = ("done", "cancelled")
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Placing:

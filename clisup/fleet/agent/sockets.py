@@ -13,8 +13,6 @@ import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import structlog
-
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.copy_server import CopyServer
 from clisup.fleet.agent.fleet_server import FleetServer
@@ -23,6 +21,7 @@ from clisup.fleet.agent.table import Table
 from clisup.fleet.agent.tunnel_client import NearTunnel
 from clisup.fleet.engine import Engine
 from clisup.host.files import make_private_dir
+from clisup.host.log import event_logger
 from clisup.locations import SOCKET_PATH_LIMIT
 from clisup.wire.jsonrpc import DEFAULT_MAX_FRAME, encode_error
 
@@ -34,7 +33,7 @@ MAX_BOXES = 200
 LOOK_S = 1.0
 GOODBYE_S = 1.0
 _UCRED = struct.Struct("3i")
-_log = structlog.get_logger()
+_log = event_logger()
 _Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

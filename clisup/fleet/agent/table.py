@@ -8,20 +8,19 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Literal, NamedTuple
 
-import structlog
-
 from clisup.errors import WorldError
 from clisup.fleet.agent.records import BoxBeat, read_beat, read_record
 from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
 from clisup.fleet.jobs import BEAT_S, GONE_S, HeardBeats
+from clisup.host.log import event_logger
 
 __all__ = ["HeardBox", "Table"]
 
 MAX_MEMBERS = 1000
 MAX_ROWS = 100_000
 AGAIN_S = 1.0
-_log = structlog.get_logger()
+_log = event_logger()
 
 BoxState = Literal["ok", "away", "daemon_down"]
 

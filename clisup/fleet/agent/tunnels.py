@@ -6,8 +6,6 @@ import asyncio
 import time
 from contextlib import suppress
 
-import structlog
-
 from clisup.errors import WorldError
 from clisup.fleet.agent.daemon_link import CONNECT_S
 from clisup.fleet.agent.settings import AgentSettings
@@ -28,6 +26,7 @@ from clisup.fleet.tunnel import (
     read_call,
     renamed,
 )
+from clisup.host.log import event_logger
 
 __all__ = ["Tunnels"]
 
@@ -38,7 +37,7 @@ POLL_S = 10.0
 """Seconds for which an answer waits for output."""
 MAX_FRAME = 64 * 1024 * 1024
 """Bytes of one frame of a client. The daemon's own limit is below, and its refusal names it."""
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 class Tunnels:

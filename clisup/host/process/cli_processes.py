@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
+from clisup.host.log import event_logger
 from clisup.policy.cli_files import Presence, PresenceRules, StaleLock
 
 FILES_LIMIT = 4096
@@ -233,7 +232,7 @@ def _proc(pid: int, name: str, limit: int) -> bytes:
         os.close(fd)
 
 
-_log = structlog.get_logger()
+_log = event_logger()
 
 
 def remove_stale_locks(locks: Iterable[StaleLock], env: Mapping[str, str]) -> list[str]:

@@ -4,7 +4,6 @@ import os
 
 import msgspec  # noqa: F401
 import pydantic  # noqa: F401
-import structlog  # noqa: F401
 import trio
 
 trio.run(trio.sleep, 0)
