@@ -118,7 +118,7 @@ MAX_LINES_BYTES = 1024 * 1024
 """Limits of the lines kept in memory: their number, and their bytes."""
 _STDERR = 2
 _LEVELS = logging.getLevelNamesMapping()
-_LOGGER = logging.getLogger("clisup")
+_LOGGER = logging.getLogger(__name__)
 _COLOURS = {"debug": 36, "info": 32, "warning": 33, "error": 31}
 """Colours of the levels on a terminal (ECMA-48)."""
 

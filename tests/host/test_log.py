@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -144,6 +145,14 @@ def test_the_level_can_change_while_it_runs_and_a_developer_gets_the_words(lines
     log.LOG.set_level("debug")
     say()
     assert f"ValueError: {MASK} and a prompt" in read() and "client gone" in read()
+
+
+def test_lines_for_the_log_of_a_program_that_uses_clisup_do_not_come_into_the_daemons(
+    lines: Callable[[LogForm], Any],
+) -> None:
+    read = lines("json")
+    logging.getLogger("clisup.llm.budget").warning("no price of a model is known")
+    assert read() == ""
 
 
 def test_a_flood_is_held_back_and_told_of(lines: Callable[[LogForm], Any], monkeypatch: pytest.MonkeyPatch) -> None:
