@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
 import venv
@@ -68,21 +67,23 @@ def default_revision() -> str:
 
 
 def interpreter_of(revision: str, scratch: Path) -> str:
-    """Return a Python that imports the package of this revision, and all other packages from here.
+    """Return a Python that imports the package of this revision, and the other packages that it was pinned to.
 
     A daemon executes itself anew with a clean environment, so a variable such as PYTHONPATH would not reach the process
     that serves.
     """
     archive = subprocess.run(
-        ["git", "archive", revision, "clisup", "scrub_lists"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+        ["git", "archive", revision, "clisup", "scrub_lists", "requirements"], cwd=ROOT, check=True, stdout=subprocess.PIPE
     ).stdout
     tree = scratch / "old"
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(tree, filter="data")
-    venv.create(scratch / "venv", symlinks=True)
+    venv.create(scratch / "venv", symlinks=True, with_pip=True)
     site = next((scratch / "venv" / "lib").glob("python3*/site-packages"))
-    (site / "upgrade.pth").write_text(f"{tree}\n{sysconfig.get_path('purelib')}\n")
+    (site / "upgrade.pth").write_text(f"{tree}\n")
     python = str(scratch / "venv" / "bin" / "python")
+    pins = str(tree / "requirements" / "runtime.txt")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", pins], check=True)
     words = [python, "-P", "-c", "import clisup; print(clisup.__file__)"]
     found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
     assert Path(found).is_relative_to(tree), f"{found} is not the code of {revision}"
