@@ -73,7 +73,10 @@ def interpreter_of(revision: str, scratch: Path) -> str:
     that serves.
     """
     archive = subprocess.run(
-        ["git", "archive", revision, "clisup", "scrub_lists", "requirements"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+        ["git", "archive", revision, "clisup", "scrub_lists", "requirements"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
     ).stdout
     tree = scratch / "old"
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
