@@ -67,7 +67,7 @@ def test_files_that_a_power_loss_has_emptied_still_show_that_the_cli_may_have_ru
     keeper = session.keeper()
     daemon.kill()
     os.kill(keeper, signal.SIGKILL)
-    for name in ("start.json", "intent.json"):  # neither is synced when it is written anew
+    for name in ("start.json", "intent.json"):  # neither is synced
         (session.dir / "runs" / "1" / name).write_bytes(b"")
     daemon.start()
     assert session.end_of("t1")["error"]["kind"] == "crashed"
