@@ -85,6 +85,10 @@ class Questions:
         self._uses: dict[str, int] = {}
         self._words: dict[str, Word] = {}
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Return the state for a checkpoint, which is written only while no request waits: nobody needs the words."""
+        return None, {"_run": self._run, "_ids": self._ids, "_uses": self._uses, "_words": {}}
+
     def ask(self, request_id: str | int | None, word: Word, **fields: Any) -> ApprovalRequested:
         """Add a request. `word` makes the answering line, `fields` are those of the event. Raises `ValueError` for invalid fields."""
         plain = f"{self._run}:{str(request_id)[:_ID_CHARS]}"

@@ -199,6 +199,17 @@ class Decoder(ABC):
     """
 
     __slots__ = ()
+    given: ClassVar[frozenset[str]] = frozenset()
+    """Attributes with the arguments of the constructor. They are no part of the state, because a request can hold secrets."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return what the decoder remembers of the turn, for `restore`. A change of the decoder can change the dict."""
+        return {name: value for name, value in vars(self).items() if name not in self.given}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue where another decoder of the same turn had this state."""
+        vars(self).update(state)
 
     @abstractmethod
     def decode(self, line: Line) -> Decoded:

@@ -200,7 +200,7 @@ class SessionDir:
         shutil.rmtree(os.path.join(self.path, "private"), ignore_errors=True)
         shutil.rmtree(os.path.join(self.path, "prompts"), ignore_errors=True)
         for number in self.run_numbers():
-            self.run(number).drop_all_said()
+            self.run(number).drop_kept()
 
     def _prompt(self, turn_id: str) -> str:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
@@ -299,6 +299,7 @@ class RunDir:
         self.out = f"{path}/out.spool"
         self.err = f"{path}/err.spool"
         self.lock = f"{path}/keeper.lock"
+        self.checkpoint = f"{path}/checkpoint"
         self.scratch = f"{path}/{SCRATCH}"
 
     def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
@@ -387,12 +388,14 @@ class RunDir:
         with suppress(OSError):
             os.unlink(os.path.join(self.path, "said", token))
 
-    def drop_all_said(self) -> None:
-        """Remove the messages kept for the CLI's stdin: the run is over.
+    def drop_kept(self) -> None:
+        """Remove the messages kept for the CLI's stdin, and the checkpoint: the run is over.
 
         A kill in the middle of `save_message` leaves a file that no record names.
         """
         shutil.rmtree(os.path.join(self.path, "said"), ignore_errors=True)
+        with suppress(OSError):
+            os.unlink(self.checkpoint)
 
     def save_blob(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """Keep a payload before its event is journaled. The same name always has the same bytes."""

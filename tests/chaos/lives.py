@@ -42,7 +42,7 @@ class Ground(Harness):
         super().__init__(**CONFIG, raw=cast.config())
         self.cast = cast
         self._faults = ""
-        self._before = f"tests.chaos.sabotage:{SABOTAGES[sabotage].__name__}" if sabotage else ""
+        self._before = f"tests.chaos.sabotage:{SABOTAGES[sabotage].__name__}"
         self.zygote = Zygote()
 
     def live(self, failpoints: str = "", *, cold: bool = False) -> None:

@@ -10,8 +10,16 @@ from msgspec.structs import replace
 __all__ = ["SABOTAGES"]
 
 
+def checkpoints() -> None:
+    """The daemon writes a checkpoint after each step, as none of these turns is long. Nothing is broken."""
+    from clisup.daemon.runs import checkpoint
+
+    checkpoint.CHECKPOINT_BYTES = checkpoint.SHARE = 0
+
+
 def _rewind() -> None:
     """A new daemon journals again what is journaled already."""
+    checkpoints()
     from clisup.model.sessions.ledger import TurnRecord
 
     TurnRecord.has_journaled = lambda *_args: False  # type: ignore[method-assign]
@@ -19,6 +27,7 @@ def _rewind() -> None:
 
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
+    checkpoints()
     from clisup.daemon.runs import run
     from clisup.model.sessions.ledger import TurnRecord
     from clisup.store.spool import spool_size
@@ -34,8 +43,24 @@ def _skip() -> None:
     TurnRecord.has_journaled = lambda self, _spool, end, _k=0: end <= skipped.get(id(self), 0)  # type: ignore[method-assign]
 
 
+def _ahead() -> None:
+    """A checkpoint says that all output so far is decoded, whatever is."""
+    checkpoints()
+    from clisup.daemon.runs.checkpoint import Checkpoint, Checkpoints
+    from clisup.store.spool import spool_size
+
+    save = Checkpoints.save
+
+    def saved(self: Checkpoints, checkpoint: Checkpoint) -> None:
+        end = spool_size(self._path.replace("/checkpoint", "/out.spool"))
+        save(self, replace(checkpoint, place={**checkpoint.place, "out": end}))
+
+    Checkpoints.save = saved  # type: ignore[method-assign]
+
+
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
+    checkpoints()
     from clisup.daemon.clients.subscription import EventFilter
     from clisup.model.journal import EventFrames
 
@@ -49,11 +74,14 @@ def _shuffle() -> None:
 
 def _exits() -> None:
     """Every exit is taken for a good one."""
+    checkpoints()
     from clisup.daemon.runs import keeper_link as leash
 
     read = leash.exit_from_file
     leash.exit_from_file = lambda raw: replace(read(raw), exit_code=0, signal=None)
 
 
-SABOTAGES: dict[str, Callable[[], None]] = {"rewind": _rewind, "skip": _skip, "shuffle": _shuffle, "exits": _exits}
-"""By name: doubled, lost, reordered, wrong exits."""
+SABOTAGES: dict[str, Callable[[], None]] = {
+    "": checkpoints, "rewind": _rewind, "skip": _skip, "ahead": _ahead, "shuffle": _shuffle, "exits": _exits,
+}  # fmt: skip
+"""By name: none, doubled, lost, lost, reordered, wrong exits."""

@@ -76,6 +76,7 @@ class AcpDecoder(Decoder):
     """Decoder of one turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images to send."""
 
     passes_on = staticmethod(acp_passes_on)
+    given = frozenset({"_dialect", "_mcp_servers", "_prompt", "_request"})
 
     def __init__(
         self,

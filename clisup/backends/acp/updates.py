@@ -89,7 +89,6 @@ class Updates:
 
     def __init__(self, dialect: AcpDialect) -> None:
         self._dialect = dialect
-        self._tool_name = dialect.tool_name
         self._message: _Chunks | None = None
         self._count = 0
         self._tools: dict[str, AcpTool] = {}
@@ -115,7 +114,7 @@ class Updates:
         """Return the event of a call that needs a permission if it is new (gemini reports the call only here), the call and its title."""
         tool = self._known(call)
         events = [] if tool.announced else self._announce(tool)
-        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        use = ToolUse(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields), input=tool.input)
         return events, use, get_str(tool.fields, "title")
 
     def announce(self, tool_id: str) -> list[EventBase]:
@@ -239,7 +238,7 @@ class Updates:
             self.text = self._last_chunk = ""  # a text before a tool's end is not the final text
             return [*events, result_of(tool, is_error=state == "failed")]
         if was_announced:
-            events.append(ToolProgress(tool_use_id=tool.id, name=self._tool_name(tool.fields)))
+            events.append(ToolProgress(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields)))
         return events
 
     def _grown(self, update: Frame) -> list[EventBase]:
@@ -252,7 +251,7 @@ class Updates:
 
     def _announce(self, tool: AcpTool) -> list[EventBase]:
         tool.announced = True
-        use = ToolUse(tool_use_id=tool.id, name=self._tool_name(tool.fields), input=tool.input)
+        use = ToolUse(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields), input=tool.input)
         return [*self._end_message(), use]
 
     def _session_info(self, update: Frame) -> list[EventBase]:

@@ -53,6 +53,8 @@ _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerF
 class CodexTurn(FrameDecoder):
     """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end."""
 
+    given = frozenset({"_request"})
+
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request
         self._messages = CodexMessages()

@@ -137,25 +137,25 @@ class Batch:
 class UnparsedLines:
     """Unparsed lines of one turn. Beyond `limit`, consecutive lines share one event, which counts the lines.
 
-    After a restart the same lines are decoded and counted again, so the count needs no storage. The place of a shared
-    event ends with the last line. So no line of a shared event gets an event again.
+    After a restart the same lines are decoded and counted again, or `seen` comes from the checkpoint. The place of a
+    shared event ends with the last line. So no line of a shared event gets an event again.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit  # the limit `unparsed_events`
-        self._seen = 0
+        self.seen = 0
 
     def new_turn(self) -> None:
         """Start the count again."""
-        self._seen = 0
+        self.seen = 0
 
     def count(self, event: EventBase) -> None:
         """Count the event of a decoded line."""
-        self._seen += type(event) is Unparsed
+        self.seen += type(event) is Unparsed
 
     def join(self, item: Item, batch: Batch) -> bool:
         """Join the item with the last item of the batch. Return False if the item needs an event of its own."""
-        if self._seen <= self._limit + 1 or type(item.event) is not Unparsed:
+        if self.seen <= self._limit + 1 or type(item.event) is not Unparsed:
             return False  # the first line beyond the limit begins the first shared event
         return batch.join_unparsed(item)
 

@@ -178,6 +178,11 @@ class KeeperLink:
         else:
             self._messages.clear()
 
+    @property
+    def has_messages(self) -> bool:
+        """Tell whether a message waits until the keeper has written it."""
+        return bool(self._messages)
+
     # -- the order to end
 
     @property

@@ -68,7 +68,8 @@ class SpoolReader:
     """Reader of the two spools of one run. `take` and `pump` read, one step at a time.
 
     `take_bytes` gets the new bytes of stdout, or no bytes while lines wait, and the end time of the step. `caught_up` runs
-    once, when the first `behind` bytes of stdout are taken. All runs share `turns`.
+    once, when the first `behind` bytes of stdout are taken. `stored` runs after each step, when the journal has its events.
+    All runs share `turns`.
     """
 
     def __init__(
@@ -81,12 +82,13 @@ class SpoolReader:
         turns: trio.Lock,
         *,
         take_bytes: Callable[[bytes, float], Awaitable[None]],
+        stored: Callable[[], None],
         caught_up: Callable[[], None],
         behind: int,
     ) -> None:
         self._out, self._err, self._stderr = out, err, stderr
         self._batch, self._storage, self._turns = batch, storage, turns
-        self._take_bytes, self._caught_up = take_bytes, caught_up
+        self._take_bytes, self._stored, self._caught_up = take_bytes, stored, caught_up
         self._behind = behind
         self._reading = False  # one task at a time; a lock costs as much as a read
         self._more = False  # the last step left something to `pump`
@@ -139,6 +141,7 @@ class SpoolReader:
             if self._err_due or self._err.waiting:
                 more = await self._take_err() or more
             await self._batch.store()
+            self._stored()
             self._more = more
             return more
         finally:

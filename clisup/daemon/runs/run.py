@@ -1,13 +1,14 @@
 """Run of a CLI process in the daemon: two spools, a decoder, a watchdog and the link to the keeper.
 
-The same code serves a new run and a run that is adopted after a restart. The run decodes journaled output again without
-journaling, up to the last place in the journal. The run journals every later event.
+The same code serves a new run and a run that is adopted after a restart. From its last checkpoint on, the run decodes
+journaled output again without journaling, up to the last place in the journal. The run journals every later event.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from clisup.backends.base import (
 )
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.batch import Batch, UnparsedLines
+from clisup.daemon.runs.checkpoint import Checkpoint, Checkpoints
 from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.reader import SpoolLines, SpoolReader, readable
 from clisup.daemon.runs.requests import ApprovalRequests, has_approvals
@@ -63,7 +65,9 @@ class Run:
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
         self._sink, self._dir, self._adapter, self._settings = sink, run_dir, adapter, settings
-        self._request, limits, begin = settings.request, settings.limits, sink.turn.begin
+        self._request, limits, self._checkpoints = settings.request, settings.limits, Checkpoints(run_dir)
+        before = self._checkpoints.load(sink.turn)
+        begin = sink.turn.begin if before is None else before.place
         self._decoder: Decoder = adapter.decoder(sink.carried, self._request)
         self._out = SpoolLines(run_dir.out, begin["out"], limits.line_bytes)
         self._err = SpoolLines(run_dir.err, begin["err"], limits.line_bytes)
@@ -75,12 +79,12 @@ class Run:
         # Output up to the present size is decoded before anything is sent to the CLI.
         self._reader = SpoolReader(
             self._out, self._err, self._stderr, self._batch, settings.storage, settings.read_turns,
-            take_bytes=self.take_bytes, caught_up=self._caught_up, behind=spool_size(run_dir.out),
+            take_bytes=self.take_bytes, stored=self._stored, caught_up=self._caught_up, behind=spool_size(run_dir.out),
         )  # fmt: skip
         self._keeper = KeeperLink(
             run_dir, settings.session_id, settings.number, settings.storage, settings.own, settings.orphans,
             on_output=self._reader.take, on_change=self.check_spools, on_connected=self._rearm,
-            on_blocked=self._spool_blocked, on_acknowledged=self._acknowledged,
+            on_blocked=partial(self._batch.set_blocked, "spool"), on_acknowledged=self._acknowledged,
         )  # fmt: skip
         self._heartbeat = False  # the last read held only heartbeats of a tool
         self._unparsed = UnparsedLines(limits.unparsed_events)
@@ -90,10 +94,14 @@ class Run:
         self._terminals: list[Terminal] = []  # terminal frames of the turn; each follow-up adds another
         self._waits = False  # the live process has reported the turn's end, but the end counts once the CLI is idle
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI dropped since its last idle state
-        self.used_before = self._decoded_to > 0  # an earlier turn has ended in this process
+        self.used_before = sink.turn.begin["out"] > 0  # an earlier turn has ended in this process
         self.spoke = False  # the CLI has printed something of the turn
         self.terminal: Terminal | None = None
         self.tracker = PhaseTracker(started=self.used_before, background=self._decoder.background)
+        if before is not None:
+            self._decoder.restore(before.decoder)
+            self.tracker, self._unparsed.seen, self._limits.reset = before.tracker, before.unparsed, before.reset
+            self._unseen, self.spoke = False, True
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
@@ -149,6 +157,9 @@ class Run:
 
     async def drive(self, *tasks: Callable[[Run], Awaitable[None]]) -> ExitRecord:
         """Follow the run until the process has ended and all output is journaled. `tasks` run meanwhile."""
+        if self.spoke:  # from a checkpoint
+            self._sink.first_frame()
+            self.watchdog.phase_changed()
         self._termination.resume()
         await self._batch.with_retry(self._stdin.repeat)
         try:
@@ -241,9 +252,6 @@ class Run:
     def _rearm(self) -> None:
         self.watchdog.rearm()
 
-    def _spool_blocked(self, blocked: bool) -> None:
-        self._batch.set_blocked("spool", blocked)
-
     def _acknowledged(self, number: int) -> None:
         self._stdin.acknowledged(number)
 
@@ -293,6 +301,15 @@ class Run:
             if clock.monotonic() >= until:
                 break
         self.watchdog.alive(heartbeat=self._heartbeat)
+
+    def _stored(self) -> None:
+        """Write a checkpoint if one is due, and if nothing but the parts of a checkpoint has a state now."""
+        turn = self._sink.turn
+        if not self._checkpoints.are_due(turn, self._decoded_to) or not self._is_midway(turn):
+            return
+        if not (self._terminals or self._keeper.has_messages or self.tracker.blocked):
+            state = (self._decoder.state, self.tracker, self._unparsed.seen, self._limits.reset)
+            self._checkpoints.save(Checkpoint(turn.id, self._place(), turn.position["out"], *state))
 
     def _is_midway(self, turn: TurnRecord) -> bool:
         """Tell whether a line may need no decision: the turn has begun its output and has not ended.

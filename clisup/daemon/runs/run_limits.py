@@ -24,15 +24,15 @@ class RunLimits:
     def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
         self._patience = Patience(limits.retries, limits.retry_wait_s)
         self._session = native_session_id
-        self._reset = False  # the CLI has reported another conversation
+        self.reset = False  # the CLI has reported another conversation
 
     def fault(self, event: EventBase) -> Fault | None:
         """Return the fault of this event, or None."""
         if type(event) is BackendRetry and (error := out_of_patience(event, self._patience)) is not None:
             return Fault(f"retry:{error.kind}", error)
         if type(event) is SessionInit and self._is_another(event.native_session_id):
-            return Fault("wrong_session", _OTHER_CONVERSATION if self._reset else _wrong_session(self._session))
-        self._reset = self._reset or (type(event) is BackendStatus and event.status == "conversation_reset")
+            return Fault("wrong_session", _OTHER_CONVERSATION if self.reset else _wrong_session(self._session))
+        self.reset = self.reset or (type(event) is BackendStatus and event.status == "conversation_reset")
         return None
 
     def _is_another(self, said: str | None) -> bool:

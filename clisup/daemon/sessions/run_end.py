@@ -67,7 +67,7 @@ class RunCloser:
         context = self._context
         context.services.drift.add(context.backend.adapter.kind, run.frames, context.backend.version)
         run_dir.drop_scratch()
-        run_dir.drop_all_said()
+        run_dir.drop_kept()
         record = _with_cgroup(record, (await context.services.storage.with_retry(run_dir.intent)).get("cgroup"))
         turn = context.ledger.active_turn
         if turn is None:
