@@ -160,6 +160,7 @@ def test_a_new_daemon_reads_no_line_before_the_checkpoint(serve: Callable[..., H
     assert found is not None and found.place["out"] > LINES * 80
     blank(session.dir / "runs/1/out.spool", found.place["out"])
     daemon.start()
+    until(lambda: session.get()["state"] == "running", "nobody sees that it runs")
     assert go(session) == undisturbed
     assert not file_of(session).exists() or mode == "live"
 
