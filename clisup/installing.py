@@ -9,11 +9,13 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from clisup import __version__
 from clisup.errors import ClisupError, UsageError
 from clisup.host.locks import lock_holder
+from clisup.host.machine import user_name
 from clisup.host.systemd.units import (
     SYSTEM_UNITS,
     ServiceManager,
@@ -60,9 +62,8 @@ class Target:
         """Return the units to enable and to start, beside the socket."""
         return (self.service, *(name for name in (WEB, GATEWAY) if name in self.files))
 
-    @property
-    def path(self) -> Callable[[str], str]:
-        return lambda name: os.path.join(self.directory, name)
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ def target_of(
     if beside and system:
         raise UsageError("the pages and the gateway are a unit of a user's manager each", kind="usage",
                          hint="clisup install --user --web --gateway")  # fmt: skip
-    own = _own_name()
+    own = user_name()
     if not system:
         if os.geteuid() == 0 and env.get("SUDO_USER"):
             raise UsageError(
@@ -155,7 +156,6 @@ def plan_install(
     _check_executable(target, command, *(() if executable else (sys.executable,)))
     if not dry_run:
         _check_rights(target)
-        target.manager.check()
     plan = InstallPlan()
     plan.search_path = search_path_of(env) if target.manager.user else _system_search_path(target, env)
     plan.clis = find_clis(plan.search_path)
@@ -203,7 +203,6 @@ def plan_fleet_unit(
     _check_executable(target, command, *(() if executable else (sys.executable,)))
     if not dry_run:
         _check_rights(target)
-        target.manager.check()
     plan, path, shipped = InstallPlan(), target.path(name), shipped_unit(name)
     lines = {} if target.manager.user else {"Restart=always": f"User={target.user}\nRestart=always"}
     if not target.manager.user:
@@ -233,7 +232,6 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
     """Plan the removal of the units. State, configuration and transcripts stay."""
     if not dry_run:
         _check_rights(target)
-        target.manager.check()
     plan = InstallPlan()
     there = {name: text for name in target.files if (text := read_unit(target.path(name))) is not None}
     if not there:
@@ -247,13 +245,13 @@ def plan_uninstall(target: Target, *, force: bool, dry_run: bool) -> InstallPlan
         plan.order(target.manager, "stop", f"clisup-tmp@{target.user}.service")
         for path in (_drop_in(target, "home"), _drop_in(target, "path")):
             if read_unit(path) is not None:
-                plan.add("remove", path, do=lambda path=path: remove_unit(path))  # type: ignore[misc]
+                plan.add("remove", path, do=partial(remove_unit, path))
     for name in there:
         path = target.path(name)
         if others:
             plan.add("keep", path, f"also for {', '.join(others)}")
         else:
-            plan.add("remove", path, do=lambda path=path: remove_unit(path))  # type: ignore[misc]  # bound now, not later
+            plan.add("remove", path, do=partial(remove_unit, path))
     plan.order(target.manager, "daemon-reload")
     plan.advice.append("sessions and their events stay in the state directory, settings in ~/.config/clisup")
     return plan
@@ -280,7 +278,7 @@ def _plan_files(plan: InstallPlan, target: Target, command: str, *, force: bool)
             raise _edited(path, "replace")
         changed = True
         detail = {"new": "", "older": "was from another clisup", "edited": "was edited; --force"}[standing]
-        plan.add("write", path, detail, do=lambda path=path, text=text: write_unit(path, text))  # type: ignore[misc]
+        plan.add("write", path, detail, do=partial(write_unit, path, text))
     return changed
 
 
@@ -383,12 +381,14 @@ def _check_executable(target: Target, command: str, *python: str) -> None:
 
 
 def _check_rights(target: Target) -> None:
+    """Check that this user may change the units. Raises `UsageError`, and `WorldError` without a service manager."""
     if not target.manager.user and os.geteuid() != 0:
         raise UsageError(
             "cannot change units of the system, because only root may",
             kind="usage",
             hint="use sudo, or see the steps first: --dry-run",
         )
+    target.manager.check()
 
 
 def _check_alone(target: Target, env: Mapping[str, str]) -> None:
@@ -436,10 +436,3 @@ def _advise(plan: InstallPlan, target: Target, env: Mapping[str, str]) -> None:
                 f"a CLI that only {target.user}'s shell finds (command -v claude): repeat this with its directory, "
                 'as sudo env "PATH=DIRECTORY:$PATH" clisup install ...; the unit sees no other home'
             )
-
-
-def _own_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -53,11 +53,7 @@ def find_approval(
     if found:
         return _only(found, wanted)
     if not _NAMED.match(rest):
-        raise UsageError(
-            f"no approval is called {wanted!r}: approvals are named by their number, 1:0 or 3f2a9c1e/1:0",
-            kind="usage",
-            hint=_LIST,
-        )
+        raise _no_name(wanted)
     return FoundApproval(find_session(prefix) if prefix else None, rest, None)
 
 
@@ -74,15 +70,16 @@ def _by_number(pending: list[Event], number: int, numbers: ApprovalNumbers) -> F
 
 def _by_session(pending: list[Event], wanted: str, find_session: Callable[[str], str]) -> FoundApproval:
     if len(wanted) < SHORTEST:
-        raise UsageError(
-            f"no approval is called {wanted!r}: approvals are named by their number, 1:0 or 3f2a9c1e/1:0",
-            kind="usage",
-            hint=_LIST,
-        )
+        raise _no_name(wanted)
     if found := [a for a in pending if a["session_id"].startswith(wanted.lower())]:
         return _only(found, wanted)
     session_id = find_session(wanted)
     raise UsageError(f"session {session_id[:8]} has no pending approval", kind="usage", hint=_LIST)
+
+
+def _no_name(wanted: str) -> UsageError:
+    message = f"no approval is called {wanted!r}: approvals are named by their number, 1:0 or 3f2a9c1e/1:0"
+    return UsageError(message, kind="usage", hint=_LIST)
 
 
 def _begins(approval_id: str, typed: str) -> bool:

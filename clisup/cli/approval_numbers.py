@@ -111,9 +111,7 @@ def _read(path: str) -> dict[int, Numbered]:
         with open(path, encoding="utf-8") as file:
             entries: Any = json.load(file)
         return {int(number): Numbered(str(a), str(b), float(seen)) for number, a, b, seen in entries}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError, RecursionError):
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return {}
 
 

@@ -12,7 +12,6 @@ from clisup.errors import ClisupError, UsageError
 
 __all__ = [
     "SHORTEST",
-    "all_ids",
     "all_sessions",
     "by_time",
     "every_session",
@@ -55,11 +54,6 @@ def all_sessions(
 def every_session(client: RawClient) -> list[JsonObject]:
     """Return the rows of all sessions: first the open ones, then the closed ones."""
     return [*all_sessions(client), *all_sessions(client, state="closed")]
-
-
-def all_ids(client: RawClient) -> list[str]:
-    """Return the ids of all sessions, open and closed."""
-    return [s["session_id"] for s in every_session(client)]
 
 
 def find_session(client: RawClient, prefix: str) -> str:
@@ -124,7 +118,7 @@ def _nearest(wanted: str, rows: Iterable[JsonObject]) -> list[str]:
 
 def stored_of_all(client: RawClient, *, raw: bool) -> Iterator[JsonObject]:
     """Yield the stored events of every session, closed ones too, by time."""
-    ids = all_ids(client)
+    ids = [s["session_id"] for s in every_session(client)]
     page_size = min(PAGE, max(_LEAST_PAGE, HELD // max(1, len(ids))))
     return by_time(stored(client, session_id, page_size=page_size, raw=raw) for session_id in ids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -36,12 +37,14 @@ __all__ = [
     "daemon_place_options",
     "http_options",
     "in_utf8",
+    "json_file",
     "json_option",
     "labels_of",
     "limit",
     "named",
     "session_argument",
     "session_directory",
+    "text_file",
     "turn_id",
     "utf8",
 ]
@@ -305,6 +308,31 @@ def named(session_id: str) -> str:
     """Return a session as a later command has to name it: with its box, if this command asks one."""
     box = chosen_box()
     return f"{box}/{session_id}" if box else session_id
+
+
+def text_file(path: str | None) -> str | None:
+    """Return the text of a file, or None without a path. Raises `UsageError`."""
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+
+
+def json_file(path: str | None, hint: str) -> JsonObject | None:
+    """Return the JSON object in a file, or None without a path. Raises `UsageError`; `hint` shows such an object."""
+    text = text_file(path)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint=hint)
+    return value
 
 
 def session_directory(given: str | None, *, otherwise: str = "-C DIRECTORY") -> str:

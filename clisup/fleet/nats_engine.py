@@ -142,25 +142,21 @@ class Faults:
     def __init__(self) -> None:
         self.last: Exception | None = None
         self.unauthorized = False
+        self.count = 0
+        """Number of refused subjects so far."""
         self._refused = ""
-        self._count = 0
 
     async def note(self, error: Exception) -> None:
         """Note an error of the connection."""
         self.last, text = error, str(error)
         if "permissions violation" in text.lower():
-            self._refused, self._count = text, self._count + 1
+            self._refused, self.count = text, self.count + 1
         elif "authorization" in text.lower():
             self.unauthorized = True
 
-    @property
-    def count(self) -> int:
-        """Return the number of refused subjects so far."""
-        return self._count
-
     def refused_since(self, count: int, word: str) -> str:
         """Return the report of a refused subject with this word since `count`, or ""."""
-        return self._refused if self._count > count and word.lower() in self._refused.lower() else ""
+        return self._refused if self.count > count and word.lower() in self._refused.lower() else ""
 
 
 class NatsEngine:
@@ -271,12 +267,9 @@ class NatsEngine:
             except nats.errors.NoRespondersError:
                 return None
 
-    def answer(self, subject: str, handler: Handler) -> AbstractAsyncContextManager[None]:
-        """Answer the calls to a subject while the context is open."""
-        return self._answering(subject, handler)
-
     @asynccontextmanager
-    async def _answering(self, subject: str, handler: Handler) -> AsyncIterator[None]:
+    async def answer(self, subject: str, handler: Handler) -> AsyncIterator[None]:
+        """Answer the calls to a subject while the context is open."""
         free, running = asyncio.Semaphore(_CALLS), set[asyncio.Task[None]]()
 
         async def respond(msg: Msg) -> None:

@@ -52,11 +52,6 @@ def _obstacle(path: str) -> str | None:
     return None if os.access(above, os.W_OK | os.X_OK) else f"this user cannot write to {above}"
 
 
-def is_root() -> bool:
-    """Tell whether this process runs as root."""
-    return os.geteuid() == 0
-
-
 def user_name() -> str:
     """Return the name of this process's user, or the uid if the user has no name."""
     try:

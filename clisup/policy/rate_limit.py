@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
 from clisup.model.envelope import rfc3339
-from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted, TurnError
+from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
 from clisup.model.structs import JsonObject
 
 SAME_S = 60.0
@@ -63,13 +63,8 @@ def fold_limit(known: AccountLimit, event: EventBase, now: float) -> AccountLimi
         return _told(event, now)
     if type(event) is TurnCompleted:
         return _ended(known, event, now)
-    if known.state == "limited" and isinstance(event, MessageStart | AssistantMessage) and not _synthetic(event):
-        return AccountLimit(state="ok", said_at=now)  # the model answers
-    return known
-
-
-def _synthetic(event: EventBase) -> bool:
-    return isinstance(event, AssistantMessage) and bool(event.synthetic)
+    answers = isinstance(event, MessageStart) or (isinstance(event, AssistantMessage) and not event.synthetic)
+    return AccountLimit(state="ok", said_at=now) if answers and known.state == "limited" else known
 
 
 def _told(event: RateLimit, now: float) -> AccountLimit:
@@ -92,7 +87,8 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
     until = _end(error.resets_at, error.retry_after_s, now)
     if until is None and known.state == "limited":
         return known  # the earlier report names the end, this error does not
-    return AccountLimit(state="limited", until=until, limit_type=error.kind, message=_first_line(error), said_at=now)
+    message = error.message.partition("\n")[0][:200]
+    return AccountLimit(state="limited", until=until, limit_type=error.kind, message=message, said_at=now)
 
 
 def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
@@ -108,10 +104,6 @@ def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompl
         return done
     wait_s, resets_at = round(max(0.0, until - now), 3), error.resets_at or iso(until)
     return replace(done, error=replace(error, retry_after_s=wait_s, resets_at=resets_at))
-
-
-def _first_line(error: TurnError) -> str:
-    return error.message.partition("\n")[0][:200]
 
 
 def _end(resets_at: str | None, retry_after_s: float | None, now: float) -> float | None:

@@ -137,7 +137,7 @@ def take(state_dir: str, request: RecordingRequest, machine: Machine) -> TakenRe
         events=told(recording, adapter),
         secrets=eraser.secrets,
         names=eraser.names,
-        prompt_is_cut=request.prompt is None and _is_cut(facts),
+        prompt_is_cut=request.prompt is None and len((facts.prompt_preview or "").encode()) < (facts.prompt_bytes or 0),
     )
 
 
@@ -206,10 +206,6 @@ def _lost(session_id: str, reason: str) -> WorldError:
         kind="storage_failed",
         hint="record it sooner, or keep more: daemon.retention",
     )
-
-
-def _is_cut(facts: TurnFacts) -> bool:
-    return len((facts.prompt_preview or "").encode()) < (facts.prompt_bytes or 0)
 
 
 def _meta(

@@ -10,7 +10,7 @@ from typing import Any
 
 from clisup.stream_json.transcript import new_id
 
-__all__ = ["Frame", "Frames", "token_usage"]
+__all__ = ["Frame", "Frames", "now", "token_usage"]
 
 Frame = dict[str, Any]
 CAPABILITIES = ("interrupt_receipt_v1", "interrupt_cancel_queued_v1", "msg_lifecycle_v1")
@@ -111,9 +111,10 @@ class Frames:
 
     def _message(self, kind: str, message: Frame, **fields: Any) -> Frame:
         return {"type": kind, "message": message, "parent_tool_use_id": None, "session_id": self._session_id,
-                "uuid": new_id(), "timestamp": _now(), **fields}  # fmt: skip
+                "uuid": new_id(), "timestamp": now(), **fields}  # fmt: skip
 
 
-def _now() -> str:
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+def now() -> str:
+    """Return the time in the form of claude's timestamps."""
+    at = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"

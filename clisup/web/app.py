@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,8 +29,9 @@ from clisup.web.pages import (
     session,
     timeline,
 )
-from clisup.web.pages.site import new_site, unknown_browser
+from clisup.web.pages.site import Site, unknown_browser
 from clisup.web.push.delivery import PushSender
+from clisup.web.stream import MOST_STREAMS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -94,7 +96,7 @@ def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks,
         ],
         exception_handlers={Exception: _failed},
     )
-    app.state.site = new_site(link, book, boxes, sender)
+    app.state.site = Site(link, book, trio.CapacityLimiter(MOST_STREAMS), boxes, sender)
     return Guard(app, book, place, unknown_browser)
 
 

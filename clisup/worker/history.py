@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clisup.stream_json.frames import now
 from clisup.stream_json.transcript import Transcript, new_id, open_transcript
 from clisup.worker import JsonObject
 from clisup.worker.conversation import add_message, messages_of
@@ -45,7 +45,7 @@ class MessageHistory:
         own = new_id()
         self._transcript.append({
             "parentUuid": self._last, "isSidechain": False, "type": role, "message": message, "uuid": own,
-            "timestamp": _now(), "userType": "external", "cwd": self._cwd,
+            "timestamp": now(), "userType": "external", "cwd": self._cwd,
         })  # fmt: skip
         self._last = own
 
@@ -61,8 +61,3 @@ def open_history(cwd: str, *, new: str | None, resume: str | None) -> MessageHis
 def home(env: Mapping[str, str]) -> str:
     """Return the worker's own directory: below XDG_STATE_HOME, else below HOME."""
     return f"{env.get('XDG_STATE_HOME') or env['HOME'] + '/.local/state'}/clisup-worker"
-
-
-def _now() -> str:
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -17,14 +16,15 @@ from clisup.cli.failure import usage
 from clisup.cli.options import (
     complete_backend,
     in_utf8,
+    json_file,
     json_option,
     labels_of,
     session_directory,
+    text_file,
     time_limit,
     utf8,
 )
 from clisup.client.options import given
-from clisup.client.raw import JsonObject
 from clisup.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TURN_FAILED, ClisupError
 
 __all__ = ["DEFAULT_JOBS", "MAX_JOBS", "batch"]
@@ -182,7 +182,7 @@ def _defaults(options: dict[str, Any]) -> LineDefaults:
     if options["prompt_file"] is not None:
         if prompt is not None:
             raise usage("cannot use two prompts", hint="give --prompt or --prompt-file")
-        prompt = _text(options["prompt_file"])
+        prompt = text_file(options["prompt_file"])
     if prompt is not None and not prompt.strip():
         raise usage("cannot send an empty prompt", hint="give it at least one character")
     members = given(
@@ -190,7 +190,7 @@ def _defaults(options: dict[str, Any]) -> LineDefaults:
             "backend": options["backend"],
             "model": options["model"],
             "permission_mode": options["permission_mode"],
-            "output_schema": None if options["schema"] is None else _schema(options["schema"]),
+            "output_schema": json_file(options["schema"], '{"type": "object", ...}'),
             "timeout": options["timeout"],
         }
     )
@@ -241,21 +241,3 @@ def _check_backends(lines: BatchLines, known: list[str]) -> None:
                 f"cannot run the batch, because line {number} wants the backend {name}, which the daemon does not have",
                 hint=f"no prompt was sent; backends: {', '.join(known)}",
             )
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-
-
-def _schema(path: str) -> JsonObject:
-    try:
-        value = json.loads(_text(path))
-    except ValueError as error:
-        raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint='{"type": "object", ...}')
-    return value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clisup.cli.batch.work import LineResult
 from clisup.cli.turn import json_line, print_line
 from clisup.cli.views.events import error_words
-from clisup.cli.views.terminal import Ink, clip, cost, duration, plain, print_table, width_of
+from clisup.cli.views.terminal import Ink, clip, cost, duration, plain, print_table, short_name, width_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -172,7 +172,7 @@ def _print_table(rows: list[LineResult], width: int | None) -> None:
         "EXIT": [str(result.exit_code) for result in rows],
         "TIME": [duration(result.end.get("duration_s")) for result in rows],
         "COST": [cost(result.end.get("cost_usd")) for result in rows],
-        "SESSION": [_short_id(result.session_id) for result in rows],
+        "SESSION": [short_name(result.session_id) for result in rows],
         "PROMPT": [result.item.prompt["prompt"] for result in rows],
     }
     for name in [name for name, cells in columns.items() if set(cells) == {"-"}]:
@@ -189,9 +189,3 @@ def _print_table(rows: list[LineResult], width: int | None) -> None:
 def _room(columns: dict[str, list[str]], width: int) -> int:
     """Return the columns of the terminal that are left for the prompt."""
     return width - sum(2 + max(len(name), *map(len, cells)) for name, cells in columns.items() if name != "PROMPT")
-
-
-def _short_id(session_id: str) -> str:
-    """Return the first characters of an id, behind the name of its box, if any."""
-    box, slash, id_ = session_id.rpartition("/")
-    return f"{box}{slash}{id_[:8]}"

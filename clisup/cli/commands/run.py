@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import stat
@@ -24,10 +23,12 @@ from clisup.cli.options import (
     complete_backend,
     complete_session,
     in_utf8,
+    json_file,
     json_option,
     labels_of,
     limit,
     session_directory,
+    text_file,
     time_limit,
     utf8,
 )
@@ -171,7 +172,7 @@ def run(prompt: str | None, **options: Any) -> int:
 
 def _run(prompt: str | None, options: RunOptions, new: NewSession) -> int:
     blocks = _with_images(_prompt_text(prompt), options.images)
-    output_schema = _json_file(options.schema, '{"type": "object", "properties": {...}}')
+    output_schema = json_file(options.schema, '{"type": "object", "properties": {...}}')
     _check_options(options.session, options.last, options.remove, new)
     with connect("clisup-run", no_start=options.no_start) as client:
         session_id = _last_session(client, new) if options.last else _session(client, options.session, new)
@@ -339,8 +340,8 @@ def _open(client: Client, options: NewSession, **fixed: str) -> str:
         "mode": "live" if options.live else None,
         "model": options.model,
         "permission_mode": options.permission_mode,
-        "system_prompt": _text_file(options.system_prompt_file),
-        "mcp_config": _json_file(options.mcp_config, '{"mcpServers": {...}}'),
+        "system_prompt": text_file(options.system_prompt_file),
+        "mcp_config": json_file(options.mcp_config, '{"mcpServers": {...}}'),
         "labels": labels_of(options.labels),
         "budget": _budget(options),
         "cli_tools": _cli_tools(options.cli_tools),
@@ -382,26 +383,3 @@ def _worktree(options: NewSession) -> dict[str, str] | bool | None:
 
 def _budget(options: NewSession) -> dict[str, float] | None:
     return given({"usd": options.budget_usd, "tokens": options.budget_tokens}) or None
-
-
-def _text_file(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"cannot read {path}, because {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-
-
-def _json_file(path: str | None, hint: str) -> JsonObject | None:
-    text = _text_file(path)
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise usage(f"cannot use {path}, because it is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise usage(f"cannot use {path}, because it does not hold a JSON object", hint=hint)
-    return value

@@ -160,21 +160,14 @@ def close(sessions: tuple[str, ...], everything: bool, idle_s: float | None, yes
             return _close_each(client, [functools.partial(pick, prefix, rows) for prefix in wanted])
         found = list(all_sessions(client))
         if idle_s is not None:
-            found = [s for s in found if _rests_for(s, idle_s)]
+            found = [s for s in found if not busy(s) and (since(s) or 0.0) >= idle_s]
         if everything and found and not yes and not _confirmed(found):
             return EXIT_OK
         if not found:
             print("No open sessions." if everything else "No open session is idle for so long.")
-        still = None if idle_s is None else (lambda session_id: _still_rests(client, session_id))
-        return _close_each(client, [functools.partial(str, s["session_id"]) for s in found], still)
-
-
-def _rests_for(s: JsonObject, seconds: float) -> bool:
-    return not busy(s) and (since(s) or 0.0) >= seconds
-
-
-def _still_rests(client: Client, session_id: str) -> bool:
-    return not busy(client.call("session/get", session_id=session_id))
+        return _close_each(
+            client, [functools.partial(str, s["session_id"]) for s in found], only_idle=idle_s is not None
+        )
 
 
 def _confirmed(found: list[JsonObject]) -> bool:
@@ -185,14 +178,17 @@ def _confirmed(found: list[JsonObject]) -> bool:
     return click.confirm(f"Close {many}{also}?", err=True)
 
 
-def _close_each(client: Client, names: list[Callable[[], str]], still: Callable[[str], bool] | None = None) -> int:
-    """Close each session, report each, and return the exit code of the first failure. `still` is asked right before."""
+def _close_each(client: Client, names: list[Callable[[], str]], *, only_idle: bool = False) -> int:
+    """Close each session, report each, and return the exit code of the first failure.
+
+    With `only_idle`, a session that has begun to work meanwhile stays open.
+    """
     code = EXIT_OK
     closed: set[str] = set()
     for name in names:
         try:
             session_id = name()
-            if session_id in closed or (still is not None and not still(session_id)):
+            if session_id in closed or (only_idle and busy(client.call("session/get", session_id=session_id))):
                 continue
             done = client.call("session/close", session_id=session_id)
             closed.add(session_id)

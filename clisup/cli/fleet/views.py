@@ -62,11 +62,7 @@ def show_fleet_status(options: StatusOptions) -> int:
     elif options.columns is not None:
         _print_sessions(newest_first(sessions), options.columns, ink, width)
     else:
-        members = known_members()
-        if members is None:
-            _print_boxes(answers, ink, width)
-        else:
-            _print_members(answers, members, ink, width)
+        _print_boxes(answers, ink, width)
         shown, hidden = chosen_sessions(sessions)
         print()
         _print_sessions(shown, None, ink, width, DEFAULT)
@@ -85,17 +81,14 @@ def _status(path: str) -> JsonObject:
 
 
 def _print_boxes(answers: Sequence[BoxAnswer[JsonObject]], ink: Ink, width: int | None) -> None:
-    rows = [_box_row(a.box, a.value) if a.value is not None else [a.box, "away", *["-"] * 6] for a in answers]
-    head, *lines = lay_out(_BOXES, rows, width, _BOXES_LOSE).lines()
-    print(cut("\n".join([ink("bold", head), *lines]), width))
-
-
-def _print_members(
-    answers: Sequence[BoxAnswer[JsonObject]], members: dict[str, JsonObject], ink: Ink, width: int | None
-) -> None:
-    """Print the boxes with what their beats said. A box that is no member has no beat."""
-    rows = [_member_row(a.box, a.value, members.get(a.box, {})) for a in answers]
-    head, *lines = lay_out(_MEMBERS, rows, width, _MEMBERS_LOSE).lines()
+    """Print the boxes, in a fleet with what their beats said. A box that is no member has no beat."""
+    if (members := known_members()) is None:
+        rows = [_box_row(a.box, a.value) if a.value is not None else [a.box, "away", *["-"] * 6] for a in answers]
+        layout = lay_out(_BOXES, rows, width, _BOXES_LOSE)
+    else:
+        rows = [_member_row(a.box, a.value, members.get(a.box, {})) for a in answers]
+        layout = lay_out(_MEMBERS, rows, width, _MEMBERS_LOSE)
+    head, *lines = layout.lines()
     print(cut("\n".join([ink("bold", head), *lines]), width))
 
 

@@ -20,11 +20,11 @@ from clisup.cli.top.dialogs import AnswerForm, Ask, Confirm, Help, Whole
 from clisup.cli.top.link import EventFeed, in_thread
 from clisup.cli.top.model import FIRST_SORT, SORTS, Board, pause_after
 from clisup.cli.top.panes import ApprovalPane, FollowPane, HeadPane, SessionsPane
-from clisup.cli.top.texts import Span, head_lines, short_name, start_after, table, title_line
+from clisup.cli.top.texts import Span, head_lines, start_after, table, title_line
 from clisup.cli.views.answer import blob_reader
 from clisup.cli.views.events import Event, checked_event, question_lines
 from clisup.cli.views.form import form_of, with_whole_input
-from clisup.cli.views.terminal import plain
+from clisup.cli.views.terminal import plain, short_name
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
 
@@ -49,9 +49,9 @@ class Top(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,f", "follow", "follow", key_display="f"),
         Binding("i", "interrupt", "interrupt"),
-        Binding("a", "allow", "allow"),
-        Binding("A", "always", "always", show=False),
-        Binding("d", "deny", "deny"),
+        Binding("a", "answer('allow')", "allow"),
+        Binding("A", "answer('always')", "always", show=False),
+        Binding("d", "answer('deny')", "deny"),
         Binding("s", "sort", "sort"),
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("question_mark", "keys", "help", key_display="?"),
@@ -246,15 +246,6 @@ class Top(App[int]):
         asked_of = f"End {turn_id} of {short_name(session_id)} ({plain(session['backend'])})?{title_line(session)}"
         self.push_screen(Confirm(asked_of), done)
 
-    def action_allow(self) -> None:
-        self._answer("allow")
-
-    def action_always(self) -> None:
-        self._answer("always")
-
-    def action_deny(self) -> None:
-        self._answer("deny")
-
     def _is_hidden(self, part: Widget) -> bool:
         """Tell whether the screen is too small for all of `part`, and notify the user: no key acts on a hidden part."""
         hidden = part.region.bottom > self.footer.region.y
@@ -264,7 +255,7 @@ class Top(App[int]):
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, word: str) -> None:
+    def action_answer(self, word: str) -> None:
         """Answer the question on the screen. A question that is not shown whole cannot be allowed."""
         event = self.board.approvals.get(self._pinned) if self._pinned else None
         if event is None:

@@ -58,7 +58,8 @@ class Board:
 
     def take_status(self, status: JsonObject, now: float) -> None:
         """Take the answer to `daemon/status`. `now` is monotonic, in seconds."""
-        if self._same_daemon(status) and now > self.at:
+        daemon = self.status.get("daemon") or {}
+        if daemon.get("instance_id") == status["daemon"]["instance_id"] and now > self.at:
             before = {s["session_id"]: s["next_seq"] for s in self.sessions}
             new = sum(max(0, s["next_seq"] - before.get(s["session_id"], 1)) for s in status["sessions"])
             self.rates.append(new / (now - self.at))
@@ -156,10 +157,6 @@ class Board:
             return self.approvals[pinned]
         of_selected = (a for (session_id, _), a in self.approvals.items() if session_id == selected)
         return next(of_selected, None) or next(iter(self.approvals.values()), None)
-
-    def _same_daemon(self, status: JsonObject) -> bool:
-        before: JsonObject = self.status.get("daemon") or {}
-        return bool(before.get("instance_id") == status["daemon"]["instance_id"])
 
 
 def _haystack(s: JsonObject) -> str:

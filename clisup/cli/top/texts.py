@@ -10,7 +10,7 @@ from clisup.cli.status.columns import GO_FIRST, sessions_laid_out, short_ids, st
 from clisup.cli.top.model import Board
 from clisup.cli.views.events import Event, words
 from clisup.cli.views.layout import GAP, cells_of, fitted
-from clisup.cli.views.terminal import brief, clip, cost, count, plain, size, tokens
+from clisup.cli.views.terminal import brief, clip, cost, count, plain, short_name, size, tokens
 from clisup.client.raw import JsonObject
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "TopTable",
     "event_spans",
     "head_lines",
-    "short_name",
     "sparkline",
     "start_after",
     "table",
@@ -69,12 +68,6 @@ class TopTable(NamedTuple):
 
     head: str
     lines: list[TopRow]
-
-
-def short_name(session_id: str) -> str:
-    """Return the first characters of a session's id, behind its box in a view of all boxes."""
-    box, slash, id_ = session_id.rpartition("/")
-    return f"{box}{slash}{id_[:8]}"
 
 
 def table(board: Board, sessions: Sequence[JsonObject], width: int, now: float) -> TopTable:

@@ -28,6 +28,7 @@ __all__ = [
     "plain",
     "print_table",
     "session_name",
+    "short_name",
     "size",
     "table",
     "tokens",
@@ -85,6 +86,12 @@ def clip(text: str, width: int = 120) -> str:
 def session_name(title: object, session_id: str, width: int = 100) -> str:
     """Return the title of a session in one line, or the head of its id for a session without one."""
     return clip(str(title or f"Session {session_id[:8]}"), width)
+
+
+def short_name(session_id: str) -> str:
+    """Return the first characters of a session's id, behind its box in a view of all boxes."""
+    box, slash, id_ = session_id.rpartition("/")
+    return f"{box}{slash}{id_[:8]}"
 
 
 def duration(seconds: float | None) -> str:

@@ -17,7 +17,7 @@ from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.locks import lock_holder
-from clisup.host.machine import directory_facts, hides_processes, is_root, kernel_version, missing_features, user_name
+from clisup.host.machine import directory_facts, hides_processes, kernel_version, missing_features, user_name
 from clisup.host.process.executables import ask
 from clisup.host.systemd.service import service_facts
 from clisup.ops.doctor import DirectoryFacts, Finding, MachineFacts, check_machine
@@ -151,7 +151,7 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
     facts.pairs, facts.stamps = backend.rules.pairs, backend.rules.stamps
     facts.keys = backend.adapter.login_keys
     facts.pass_env, facts.args = tuple(backend.config.pass_env), tuple(backend.config.args)
-    facts.root, facts.refused_as_root = is_root(), backend.adapter.refused_as_root(env)
+    facts.root, facts.refused_as_root = os.geteuid() == 0, backend.adapter.refused_as_root(env)
     facts.names_checked = last_check(around.state_dir, backend.adapter.lists)
     facts.drift = tuple(entry for entry in around.drift if entry.kind == backend.adapter.kind)
     return facts

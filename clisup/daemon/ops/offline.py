@@ -186,8 +186,9 @@ def check_configuration(flags: Flags) -> Checked:
         return Checked(file.path, os.path.exists(file.path), _told(error))
     lines = lines_of(text or "")
     problems = [problem for name in config.backends if (problem := _backend_problem(config, name, env, lines))]
-    place = _place_problem(_place(flags, config, env), lines)
-    problems += filter(None, (_default_problem(config, lines), place, _tracing_problem(config, lines)))
+    problems += _problem_of("defaults.backend", lines, lambda: check_default_backend(config))
+    problems += _place_problem(_place(flags, config, env), lines)
+    problems += _problem_of("tracing.enabled", lines, lambda: check_installed(config.tracing))
     return Checked(file.path, text is not None, problems)
 
 
@@ -211,28 +212,21 @@ def _backend_problem(config: Config, name: str, env: Mapping[str, str], lines: M
     return None
 
 
-def _default_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
+def _problem_of(key: str, lines: Mapping[Path, int], check: Callable[[], object]) -> list[JsonObject]:
+    """Return the problem with the value of a key, if its check raises `ConfigurationError`."""
     try:
-        check_default_backend(config)
+        check()
     except ConfigurationError as error:
-        return _problem("defaults.backend", error.message, error.hint, lines.get(("defaults", "backend")))
-    return None
+        return [_problem(key, error.message, error.hint, lines.get(parts_of(key)))]
+    return []
 
 
-def _place_problem(place: Place, lines: Mapping[Path, int]) -> JsonObject | None:
+def _place_problem(place: Place, lines: Mapping[Path, int]) -> list[JsonObject]:
     length = len(os.fsencode(place.socket))
     if length <= SOCKET_PATH_LIMIT:
-        return None
+        return []
     message = f"the socket's path has {length} bytes, and {SOCKET_PATH_LIMIT} is the most: {place.socket}"
-    return _problem("daemon.socket", message, "choose a shorter one", lines.get(("daemon", "socket")))
-
-
-def _tracing_problem(config: Config, lines: Mapping[Path, int]) -> JsonObject | None:
-    try:
-        check_installed(config.tracing)
-    except ConfigurationError as error:
-        return _problem("tracing.enabled", error.message, error.hint, lines.get(("tracing", "enabled")))
-    return None
+    return [_problem("daemon.socket", message, "choose a shorter one", lines.get(("daemon", "socket")))]
 
 
 def _problem(key: str, message: str, hint: str, line: int | None) -> JsonObject:

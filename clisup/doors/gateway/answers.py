@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,23 +54,16 @@ class AnswerStream(Protocol):
         """Return the last frames of a stream that broke."""
 
 
-class Dialect(Protocol):
-    """One API: its requests, answers, streams and errors."""
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One API: its requests, answers, streams and errors. `read` raises `GatewayError`."""
 
     name: str
     call_prefix: str
-
-    def read(self, body: bytes, wait_s: float) -> AnswerRequest:
-        """Read a request. Raises `GatewayError`."""
-
-    def whole(self, info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
-        """Return the body of an answer."""
-
-    def stream(self, info: AnswerInfo) -> AnswerStream:
-        """Return a writer."""
-
-    def error(self, failure: HttpFailure) -> JsonObject:
-        """Return the body of an error."""
+    read: Callable[[bytes, float], AnswerRequest]
+    whole: Callable[[AnswerInfo, WholeAnswer], JsonObject]
+    stream: Callable[[AnswerInfo], AnswerStream]
+    error: Callable[[HttpFailure], JsonObject]
 
 
 def sse(data: JsonObject | str, event: str | None = None) -> bytes:

@@ -14,14 +14,14 @@ from starlette.routing import Route
 from clisup.client.aio import AsyncClient
 from clisup.client.raw import JsonObject
 from clisup.doors.gateway.answers import Dialect
-from clisup.doors.gateway.anthropic_messages.answer import MessagesDialect
+from clisup.doors.gateway.anthropic_messages.answer import MESSAGES
 from clisup.doors.gateway.endpoint import AnswerDesk, AnswerEndpoint
 from clisup.doors.gateway.failures import GatewayError, HttpFailure, failure_of, refused
 from clisup.doors.gateway.guard import GatewayGuard, error_response
 from clisup.doors.gateway.metrics import GatewayMetrics
 from clisup.doors.gateway.models import ModelBook
-from clisup.doors.gateway.openai_chat.answer import ChatDialect
-from clisup.doors.gateway.openai_responses.answer import ResponsesDialect
+from clisup.doors.gateway.openai_chat.answer import CHAT
+from clisup.doors.gateway.openai_responses.answer import RESPONSES
 from clisup.doors.gateway.sessions import GatewaySessions
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.doors.gateway.turns import TurnDesk
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["make_gateway"]
 
-_CHAT, _RESPONSES, _MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
 _EPOCH = "1970-01-01T00:00:00Z"
 
 
@@ -62,9 +61,9 @@ def make_gateway(
         routes=[
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{model:path}", models, methods=["GET"]),
-            Route("/v1/chat/completions", AnswerEndpoint(desk, _CHAT), methods=["POST"]),
-            Route("/v1/responses", AnswerEndpoint(desk, _RESPONSES), methods=["POST"]),
-            Route("/v1/messages", AnswerEndpoint(desk, _MESSAGES), methods=["POST"]),
+            Route("/v1/chat/completions", AnswerEndpoint(desk, CHAT), methods=["POST"]),
+            Route("/v1/responses", AnswerEndpoint(desk, RESPONSES), methods=["POST"]),
+            Route("/v1/messages", AnswerEndpoint(desk, MESSAGES), methods=["POST"]),
             Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/metrics", told, methods=["GET"]),
         ],
@@ -76,8 +75,8 @@ def make_gateway(
 def dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     """Return the dialect of a request outside of the endpoints, too."""
     if path.startswith("/v1/messages") or "anthropic-version" in headers:
-        return _MESSAGES
-    return _RESPONSES if path.startswith("/v1/responses") else _CHAT
+        return MESSAGES
+    return RESPONSES if path.startswith("/v1/responses") else CHAT
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -56,17 +56,13 @@ def decode(type_: type[_Body], body: bytes) -> _Body:
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError as error:
-        words, place = str(error), _PLACE.search(str(error))
+        words, place = re.sub(r"'[^']{80,}'", "a long text", str(error)), _PLACE.search(str(error))
         param = place[1].removeprefix("$.").removeprefix("$") if place else None
-        raise refused(f"the body is wrong: {_without_values(words)}", param or None) from None
+        raise refused(f"the body is wrong: {words}", param or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(f"the body is no JSON: {error}", kind="parse_error") from None
     except RecursionError:
         raise refused("the body is no JSON that is read here: it is nested too deeply", kind="parse_error") from None
-
-
-def _without_values(words: str) -> str:
-    return re.sub(r"'[^']{80,}'", "a long text", words)
 
 
 def check_text(text: str) -> str:

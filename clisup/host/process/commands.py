@@ -12,6 +12,7 @@ from contextlib import suppress
 import trio
 
 from clisup.host.process.executables import PIPE_GRACE_S, CommandOutput
+from clisup.host.process.keepers import wait_for_exit
 from clisup.host.process.tree import sweep_marked
 
 __all__ = ["MARK", "OUTPUT_LIMIT", "run_command"]
@@ -40,7 +41,7 @@ async def run_command(argv: Sequence[str], env: Mapping[str, str], stdin: bytes,
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_feed, process, stdin)
                 nursery.start_soon(_collect, process, said)
-                await _wait_for_exit(process.pid)
+                await wait_for_exit(process.pid)
                 exited = True
                 nursery.cancel_scope.deadline = trio.current_time() + PIPE_GRACE_S
     finally:
@@ -53,15 +54,6 @@ async def run_command(argv: Sequence[str], env: Mapping[str, str], stdin: bytes,
                 if pipe is not None:
                     await pipe.aclose()
     return CommandOutput(bytes(said).decode("utf-8", "replace"), process.returncode if exited else None)
-
-
-async def _wait_for_exit(pid: int) -> None:
-    """Wait until the process has exited. It stays a zombie, so that nobody else gets its pid."""
-    fd = os.pidfd_open(pid)
-    try:
-        await trio.lowlevel.wait_readable(fd)
-    finally:
-        os.close(fd)
 
 
 async def _feed(process: trio.Process, data: bytes) -> None:

@@ -102,7 +102,7 @@ class KeeperProcess:
 
 
 async def wait_for_exit(pid: int) -> None:
-    """Wait for the exit of an unreaped child."""
+    """Wait until a child has exited. It stays a zombie, so that no other process gets its pid."""
     fd = os.pidfd_open(pid)
     try:
         await trio.lowlevel.wait_readable(fd)

@@ -324,7 +324,8 @@ class TurnReader:
         if waiting:
             finish_reason = FinishReason.TOOL_CALLS
         if end.outcome != "completed":
-            if end.error is None or end.error.kind != "max_turns" or not self._has_text():
+            has_text = any(message.text for message in self._messages)
+            if end.error is None or end.error.kind != "max_turns" or not has_text:
                 raise self._failure(end)
             finish_reason = FinishReason.MAX_TURNS
         if not waiting and (answer := self._unsaid(end)):
@@ -334,9 +335,6 @@ class TurnReader:
         if end.cost_usd is not None and end.cost_source != "unknown":
             cost = Cost(end.cost_usd, end.cost_source)
         yield Finished(replace(completion, usage=end.usage, cost=cost, structured=end.structured))
-
-    def _has_text(self) -> bool:
-        return any(message.text for message in self._messages)
 
     def _failure(self, end: TurnCompleted) -> LLMError:
         if end.delivery != "uncertain":

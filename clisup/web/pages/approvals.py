@@ -104,8 +104,7 @@ async def _follow(
 ) -> None:
     seen = -1
     while True:
-        if seen >= 0:
-            await link.next_version(seen)
+        await link.next_version(seen)
         seen = link.version
         if not link.board.connected:
             continue

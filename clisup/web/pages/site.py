@@ -19,7 +19,6 @@ from clisup.web.access.rules import Role, allows
 from clisup.web.boxes import BoxLinks
 from clisup.web.link import PageLink
 from clisup.web.push.delivery import PushSender
-from clisup.web.stream import MOST_STREAMS
 
 if TYPE_CHECKING:
     from clisup.web.access.tokens import TokenBook
@@ -55,11 +54,6 @@ class Site(NamedTuple):
     streams: trio.CapacityLimiter
     boxes: BoxLinks
     push: PushSender
-
-
-def new_site(link: PageLink, book: TokenBook, boxes: BoxLinks, push: PushSender) -> Site:
-    """Return the objects of one server."""
-    return Site(link, book, trio.CapacityLimiter(MOST_STREAMS), boxes, push)
 
 
 def site_of(request: Request) -> Site:

@@ -57,7 +57,6 @@ class AskedApproval(NamedTuple):
     body: str
     questions: list[AskQuestion]
     can_remember: bool
-    requested_at: str
 
 
 def ask_key(approval: JsonObject) -> str:
@@ -80,7 +79,6 @@ def ask_of(approval: JsonObject) -> AskedApproval:
         _body(form),
         [_question(number, question) for number, question in enumerate(form.questions)],
         form.kind == "tool",
-        str(approval.get("requested_at") or ""),
     )
 
 

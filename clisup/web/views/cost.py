@@ -151,7 +151,6 @@ class BudgetMeter(NamedTuple):
     title: str
     words: str
     part: int
-    exhausted: bool
 
 
 def window(today: date) -> list[date]:
@@ -198,7 +197,7 @@ def budgets_of(rows: Iterable[JsonObject]) -> list[BudgetMeter]:
             title = session_name(row.get("title"), row["session_id"])
             part = min(_HEIGHT, floor(_HEIGHT * max(parts)))
             words = plain(budget_words(budget) or "")
-            found.append(BudgetMeter(str(row["session_id"]), title, words, part, bool(budget.get("exhausted"))))
+            found.append(BudgetMeter(str(row["session_id"]), title, words, part))
     return sorted(found, key=lambda each: (-each.part, each.session_id))[:MOST_BUDGETS]
 
 

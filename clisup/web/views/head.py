@@ -22,7 +22,6 @@ class Head(NamedTuple):
     tone: str
     facts: list[tuple[str, str]]
     running: bool
-    can_steer: bool
     closed: bool
     approvals: int
     queued: list[str]
@@ -38,7 +37,6 @@ def head_of(row: JsonObject) -> Head:
         tone,
         [(name, value) for name, value in head_facts(SessionHead(row, ""))],
         bool(row.get("turn_id")),
-        bool(row.get("turn_id") and row.get("live")),
         row.get("state") == "closed",
         int(row.get("approvals") or 0),
         [str(item["turn_id"]) for item in row.get("queue") or ()],

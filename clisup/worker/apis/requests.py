@@ -92,7 +92,8 @@ def _responses_item(role: str, block: Block) -> Iterator[Item]:
         case "text":
             yield {"type": "message", "role": role, "content": block["text"]}
         case "image":
-            yield {"type": "message", "role": role, "content": [_responses_image(block)]}
+            shown = {"type": "input_image", "image_url": _data_url(block), "detail": "auto"}
+            yield {"type": "message", "role": role, "content": [shown]}
         case "thinking":
             if (item := reasoning_item(block)) is not None:
                 yield item
@@ -107,10 +108,6 @@ def _responses_item(role: str, block: Block) -> Iterator[Item]:
             yield {"type": "function_call_output", "call_id": block["tool_use_id"], "output": _result_text(block)}
             for image in _images(block):
                 yield from _responses_item("user", image)
-
-
-def _responses_image(block: Block) -> Item:
-    return {"type": "input_image", "image_url": _data_url(block), "detail": "auto"}
 
 
 def _result_text(block: Block) -> str:

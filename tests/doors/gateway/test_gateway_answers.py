@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 
 from clisup.client.aio_tools import ToolCall
 from clisup.doors.gateway.answers import AnswerInfo, Dialect, WholeAnswer
-from clisup.doors.gateway.anthropic_messages.answer import MessagesDialect
+from clisup.doors.gateway.anthropic_messages.answer import MESSAGES
 from clisup.doors.gateway.failures import HttpFailure, failure_of
-from clisup.doors.gateway.openai_chat.answer import ChatDialect
-from clisup.doors.gateway.openai_responses.answer import ResponsesDialect
+from clisup.doors.gateway.openai_chat.answer import CHAT
+from clisup.doors.gateway.openai_responses.answer import RESPONSES
 from clisup.doors.gateway.parked import ParkedCalls, call_id, call_mark, session_of_call
 from clisup.doors.gateway.requests import AnswerRequest
 from clisup.errors import KINDS, TURN_KINDS, WorldError
@@ -29,7 +29,6 @@ from clisup.llm.failures import Overloaded, Uncertain
 from clisup.llm.messages import Message, ToolResultBlock, ToolUseBlock
 from clisup.model.usage import Usage
 
-CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
 WHOLE = {CHAT.name: ChatCompletion, RESPONSES.name: Response, MESSAGES.name: ClaudeMessage}
 PIECES: dict[str, Any] = {
     CHAT.name: ChatCompletionChunk, RESPONSES.name: ResponseStreamEvent, MESSAGES.name: RawMessageStreamEvent,

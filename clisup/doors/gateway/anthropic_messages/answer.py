@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from clisup.client.raw import JsonObject
-from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
+from clisup.doors.gateway.answers import AnswerInfo, Dialect, WholeAnswer, arguments, sse
 from clisup.doors.gateway.anthropic_messages.request import read_messages
 from clisup.doors.gateway.failures import HttpFailure
-from clisup.doors.gateway.requests import AnswerRequest
 from clisup.llm.answers import FinishReason
 from clisup.llm.messages import ToolUseBlock
 from clisup.model.usage import UNKNOWN_USAGE, Usage
 
-__all__ = ["MessagesDialect"]
+__all__ = ["MESSAGES"]
 
 _REASONS = {
     FinishReason.LENGTH: "max_tokens",
@@ -27,34 +26,6 @@ _ERRORS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-
-
-class MessagesDialect:
-    """Messages of Anthropic."""
-
-    name = "messages"
-    call_prefix = "toolu_"
-
-    def read(self, body: bytes, wait_s: float) -> AnswerRequest:
-        """Read a request. Raises `GatewayError`."""
-        return read_messages(body, wait_s)
-
-    def whole(self, info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
-        """Return the body of an answer."""
-        content: list[JsonObject] = [{"type": "text", "text": answer.text}] if answer.text else []
-        content += [{**_use(call), "input": call.input} for call in answer.calls]
-        reason = _REASONS.get(answer.reason, "end_turn")
-        return {**_message(info, answer.usage), "content": content, "stop_reason": reason}
-
-    def stream(self, info: AnswerInfo) -> MessagesWriter:
-        """Return a writer."""
-        return MessagesWriter(info)
-
-    def error(self, failure: HttpFailure) -> JsonObject:
-        """Return the body of an error."""
-        other = "invalid_request_error" if failure.status < 500 else "api_error"
-        error = {"type": _ERRORS.get(failure.status, other), "message": failure.message}
-        return {"type": "error", "error": error}
 
 
 class MessagesWriter:
@@ -90,7 +61,20 @@ class MessagesWriter:
 
     def fail(self, failure: HttpFailure) -> bytes:
         """Return the error."""
-        return sse(MessagesDialect().error(failure), "error")
+        return sse(_error_body(failure), "error")
+
+
+def _whole(info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
+    content: list[JsonObject] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content += [{**_use(call), "input": call.input} for call in answer.calls]
+    reason = _REASONS.get(answer.reason, "end_turn")
+    return {**_message(info, answer.usage), "content": content, "stop_reason": reason}
+
+
+def _error_body(failure: HttpFailure) -> JsonObject:
+    other = "invalid_request_error" if failure.status < 500 else "api_error"
+    error = {"type": _ERRORS.get(failure.status, other), "message": failure.message}
+    return {"type": "error", "error": error}
 
 
 def _event(type_: str, **fields: object) -> bytes:
@@ -115,3 +99,7 @@ def _usage(usage: Usage) -> JsonObject:
         if (count := getattr(usage, name)) is not None:
             found[name] = count
     return found
+
+
+MESSAGES = Dialect("messages", "toolu_", read_messages, _whole, MessagesWriter, _error_body)
+"""Messages of Anthropic."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from clisup.client.raw import JsonObject
-from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
+from clisup.doors.gateway.answers import AnswerInfo, Dialect, WholeAnswer, arguments, sse
 from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.openai_chat.request import read_chat
 from clisup.doors.gateway.openai_errors import error_body
-from clisup.doors.gateway.requests import AnswerRequest
 from clisup.llm.answers import FinishReason
 from clisup.llm.messages import ToolUseBlock
 from clisup.model.usage import Usage
 
-__all__ = ["ChatDialect"]
+__all__ = ["CHAT"]
 
 _REASONS = {
     FinishReason.LENGTH: "length",
@@ -22,38 +21,6 @@ _REASONS = {
     FinishReason.REFUSAL: "content_filter",
     FinishReason.TOOL_CALLS: "tool_calls",
 }
-
-
-class ChatDialect:
-    """Chat Completions."""
-
-    name = "chat"
-    call_prefix = "call_"
-
-    def read(self, body: bytes, wait_s: float) -> AnswerRequest:
-        """Read a request. Raises `GatewayError`."""
-        return read_chat(body, wait_s)
-
-    def whole(self, info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
-        """Return the body of an answer."""
-        message: JsonObject = {"role": "assistant", "content": answer.text or None, "refusal": None}
-        if answer.calls:
-            message["tool_calls"] = [_call(call) for call in answer.calls]
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": _REASONS.get(answer.reason, "stop"),
-        }
-        return {**_head(info, "chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
-
-    def stream(self, info: AnswerInfo) -> ChatWriter:
-        """Return a writer."""
-        return ChatWriter(info)
-
-    def error(self, failure: HttpFailure) -> JsonObject:
-        """Return the body of an error."""
-        return error_body(failure)
 
 
 class ChatWriter:
@@ -90,6 +57,14 @@ class ChatWriter:
         return sse({**self._head, "choices": [choice]})
 
 
+def _whole(info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": answer.text or None, "refusal": None}
+    if answer.calls:
+        message["tool_calls"] = [_call(call) for call in answer.calls]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _REASONS.get(answer.reason, "stop")}
+    return {**_head(info, "chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
+
+
 def _head(info: AnswerInfo, object_: str) -> JsonObject:
     return {"id": f"chatcmpl-{info.id}", "object": object_, "created": info.created, "model": info.model}
 
@@ -109,3 +84,7 @@ def _usage(usage: Usage) -> JsonObject | None:
     if usage.reasoning_tokens is not None:
         found["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return found
+
+
+CHAT = Dialect("chat", "call_", read_chat, _whole, ChatWriter, error_body)
+"""Chat Completions."""

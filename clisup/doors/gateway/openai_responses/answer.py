@@ -5,45 +5,21 @@ from __future__ import annotations
 from itertools import count
 
 from clisup.client.raw import JsonObject
-from clisup.doors.gateway.answers import AnswerInfo, WholeAnswer, arguments, sse
+from clisup.doors.gateway.answers import AnswerInfo, Dialect, WholeAnswer, arguments, sse
 from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.openai_errors import error_body, openai_code
 from clisup.doors.gateway.openai_responses.request import read_responses
-from clisup.doors.gateway.requests import AnswerRequest
 from clisup.llm.answers import FinishReason
 from clisup.llm.messages import ToolUseBlock
 from clisup.model.usage import Usage
 
-__all__ = ["ResponsesDialect"]
+__all__ = ["RESPONSES"]
 
 _INCOMPLETE = {
     FinishReason.LENGTH: "max_output_tokens",
     FinishReason.MAX_TURNS: "max_output_tokens",
     FinishReason.REFUSAL: "content_filter",
 }
-
-
-class ResponsesDialect:
-    """Responses."""
-
-    name = "responses"
-    call_prefix = "call_"
-
-    def read(self, body: bytes, wait_s: float) -> AnswerRequest:
-        """Read a request. Raises `GatewayError`."""
-        return read_responses(body, wait_s)
-
-    def whole(self, info: AnswerInfo, answer: WholeAnswer) -> JsonObject:
-        """Return the body of an answer."""
-        return _response(info, answer)
-
-    def stream(self, info: AnswerInfo) -> ResponsesWriter:
-        """Return a writer."""
-        return ResponsesWriter(info)
-
-    def error(self, failure: HttpFailure) -> JsonObject:
-        """Return the body of an error."""
-        return error_body(failure)
 
 
 class ResponsesWriter:
@@ -161,3 +137,7 @@ def _usage(usage: Usage) -> JsonObject | None:
     }
     return {"input_tokens": read, "input_tokens_details": cached, "output_tokens": written,
             "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0}, "total_tokens": read + written}  # fmt: skip
+
+
+RESPONSES = Dialect("responses", "call_", read_responses, _response, ResponsesWriter, error_body)
+"""Responses."""
