@@ -141,9 +141,9 @@ class UnparsedLines:
     shared event ends with the last line. So no line of a shared event gets an event again.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, seen: int) -> None:
         self._limit = limit  # the limit `unparsed_events`
-        self.seen = 0
+        self.seen = seen
 
     def new_turn(self) -> None:
         """Start the count again."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 import clisup
 from clisup.errors import WorldError
@@ -41,16 +41,16 @@ class Checkpoint(Struct, frozen=True):
     """State of a run. Every event of the lines up to `place` is in the journal; `known` is the last event of stdout.
 
     `decoder` is `Decoder.state`. `unparsed` is the count of unparsed lines. `reset` tells whether the CLI has reported
-    another conversation.
+    another conversation. At the start of a turn there is no `tracker`, and everything else is empty.
     """
 
     turn_id: str
     place: SpoolPlace
-    known: Position
-    decoder: dict[str, Any]
-    tracker: PhaseTracker
-    unparsed: int
-    reset: bool
+    known: Position = field(default_factory=Position)
+    decoder: dict[str, Any] = field(default_factory=dict)
+    tracker: PhaseTracker | None = None
+    unparsed: int = 0
+    reset: bool = False
 
 
 class Checkpoints:
@@ -60,19 +60,17 @@ class Checkpoints:
         self._path = run_dir.checkpoint
         self._next = CHECKPOINT_BYTES
 
-    def load(self, turn: TurnRecord) -> Checkpoint | None:
-        """Return the checkpoint of the running turn, or None.
+    def load(self, turn: TurnRecord) -> Checkpoint:
+        """Return the checkpoint of the running turn, or that of its start.
 
         A turn that is being ended is decoded whole, because the order may have to be repeated at its first line.
         """
-        try:
-            with open(self._path, "rb") as file:
-                found = unpack(file.read(LARGEST + len(_code())))
-        except OSError:
-            return None
+        start, found = Checkpoint(turn.id, turn.begin), None
+        with suppress(OSError), open(self._path, "rb") as file:
+            found = unpack(file.read(LARGEST + len(_code())))
         if found is None or found.turn_id != turn.id or turn.ending is not None:
-            return None
-        return found if turn.has_journaled("out", found.known.end, found.known.k) else None
+            return start
+        return found if turn.has_journaled("out", found.known.end, found.known.k) else start
 
     def are_due(self, turn: TurnRecord, place: int) -> bool:
         """Tell whether to write a checkpoint at this place of stdout. A turn with an open approval has none."""

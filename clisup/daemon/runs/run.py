@@ -65,18 +65,17 @@ class Run:
         self, sink: RunSink, run_dir: RunDir, adapter: Adapter, settings: RunSettings, redact: Redactor
     ) -> None:
         self._sink, self._dir, self._adapter, self._settings = sink, run_dir, adapter, settings
-        self._request, limits, self._checkpoints = settings.request, settings.limits, Checkpoints(run_dir)
-        before = self._checkpoints.load(sink.turn)
-        begin = sink.turn.begin if before is None else before.place
+        self._request, self._live, limits = settings.request, settings.request.live, settings.limits
+        self._checkpoints = Checkpoints(run_dir)
+        at = self._checkpoints.load(sink.turn)
         self._decoder: Decoder = adapter.decoder(sink.carried, self._request)
-        self._out = SpoolLines(run_dir.out, begin["out"], limits.line_bytes)
-        self._err = SpoolLines(run_dir.err, begin["err"], limits.line_bytes)
+        self._decoder.restore(at.decoder)
+        self._out = SpoolLines(run_dir.out, at.place["out"], limits.line_bytes)
+        self._err = SpoolLines(run_dir.err, at.place["err"], limits.line_bytes)
         self._batch = Batch(sink.record, run_dir, settings.storage, self._blocked)
-        self._stderr = StderrEvents(self._batch, lambda: sink.turn, redact, run=settings.number, path=run_dir.err,
-                                    limit=limits.stderr_events)  # fmt: skip
-        self._decoded_to = begin["out"]
+        self._stderr = StderrEvents(self._batch, lambda: sink.turn, redact, run_dir, limits.stderr_events)
+        self._decoded_to = at.place["out"]
         self._plain_bytes = min(limits.inline_bytes, limits.line_values)  # a line of this size exceeds neither limit
-        # Output up to the present size is decoded before anything is sent to the CLI.
         self._reader = SpoolReader(
             self._out, self._err, self._stderr, self._batch, settings.storage, settings.read_turns,
             take_bytes=self.take_bytes, stored=self._stored, caught_up=self._caught_up, behind=spool_size(run_dir.out),
@@ -87,21 +86,16 @@ class Run:
             on_blocked=partial(self._batch.set_blocked, "spool"), on_acknowledged=self._acknowledged,
         )  # fmt: skip
         self._heartbeat = False  # the last read held only heartbeats of a tool
-        self._unparsed = UnparsedLines(limits.unparsed_events)
-        self._limits = RunLimits(settings.limits, settings.request.native_session_id)
-        self._live = settings.request.live
-        self._unseen = True  # the session does not know the turn's first frame yet
+        self._unparsed = UnparsedLines(limits.unparsed_events, at.unparsed)
+        self._limits = RunLimits(settings.limits, settings.request.native_session_id, reset=at.reset)
+        self.spoke = at.tracker is not None  # the CLI has printed something of the turn
+        self._unseen = not self.spoke  # the session does not know the turn's first frame yet
         self._terminals: list[Terminal] = []  # terminal frames of the turn; each follow-up adds another
         self._waits = False  # the live process has reported the turn's end, but the end counts once the CLI is idle
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI dropped since its last idle state
         self.used_before = sink.turn.begin["out"] > 0  # an earlier turn has ended in this process
-        self.spoke = False  # the CLI has printed something of the turn
         self.terminal: Terminal | None = None
-        self.tracker = PhaseTracker(started=self.used_before, background=self._decoder.background)
-        if before is not None:
-            self._decoder.restore(before.decoder)
-            self.tracker, self._unparsed.seen, self._limits.reset = before.tracker, before.unparsed, before.reset
-            self._unseen, self.spoke = False, True
+        self.tracker = at.tracker or PhaseTracker(self.used_before, background=self._decoder.background)
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)

@@ -19,12 +19,15 @@ class Fault(NamedTuple):
 
 
 class RunLimits:
-    """Limits of one run. `native_session_id` is the session for which the CLI was started, or None if the CLI chooses."""
+    """Limits of one run. `native_session_id` is the session for which the CLI was started, or None if the CLI chooses.
 
-    def __init__(self, limits: LimitsConfig, native_session_id: str | None) -> None:
+    `reset` tells whether the CLI has reported another conversation.
+    """
+
+    def __init__(self, limits: LimitsConfig, native_session_id: str | None, *, reset: bool = False) -> None:
         self._patience = Patience(limits.retries, limits.retry_wait_s)
         self._session = native_session_id
-        self.reset = False  # the CLI has reported another conversation
+        self.reset = reset
 
     def fault(self, event: EventBase) -> Fault | None:
         """Return the fault of this event, or None."""
