@@ -24,6 +24,7 @@ from clisup.daemon.runs.reader import CHUNK_LINES, STEP_S, SpoolLines, SpoolRead
 from clisup.daemon.runs.stderr import StderrEvents
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.policy.secrets.redact import Redactor
+from clisup.store.session_dir import RunDir
 
 LINES_A_STEP = 10
 FLOODS = {
@@ -79,12 +80,12 @@ class Reading:
         disk: Any = GoodDisk()
         batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
         self.err = SpoolLines(str(tmp_path / "err"), 0, 1 << 20)
-        stderr = StderrEvents(batch, lambda: TurnRecord("t1"), Redactor([]), run=1, path="err", limit=-1)
+        stderr = StderrEvents(batch, lambda: TurnRecord("t1"), Redactor([]), RunDir("/runs/1"), -1)
         self.out = SpoolLines(str(tmp_path / "out"), 0, 1 << 20)
         self.owner, self.size = Owner(self.out), len(out)
         self.reader = SpoolReader(
             self.out, self.err, stderr, batch, disk, shared or trio.Lock(), take_bytes=self.owner.take_bytes,
-            caught_up=self.owner.caught_up, behind=len(out),
+            stored=lambda: None, caught_up=self.owner.caught_up, behind=len(out),
         )  # fmt: skip
 
     async def pump(self) -> None:

@@ -13,6 +13,7 @@ from clisup.daemon.runs.batch import Batch
 from clisup.daemon.runs.reader import SpoolLines, SpoolReader
 from clisup.daemon.runs.stderr import StderrEvents
 from clisup.policy.secrets.redact import Redactor
+from clisup.store.session_dir import RunDir
 from clisup.store.spool import READ_CHUNK
 
 
@@ -42,9 +43,18 @@ def test_nothing_is_read_while_what_was_read_before_waits_for_the_disk(
     disk, owner = cast("Any", GoodDisk()), _Owner()
     batch = Batch(cast("Any", None), cast("Any", None), disk, lambda _: None)
     out, err = SpoolLines(str(spool), 0, 1 << 20), SpoolLines(str(tmp_path / "err"), 0, 1000)
-    stderr = StderrEvents(batch, cast("Any", None), Redactor([]), run=1, path="err", limit=10)
+    stderr = StderrEvents(batch, cast("Any", None), Redactor([]), RunDir("/runs/1"), 10)
     reader = SpoolReader(
-        out, err, stderr, batch, disk, trio.Lock(), take_bytes=owner.take_bytes, caught_up=lambda: None, behind=0
+        out,
+        err,
+        stderr,
+        batch,
+        disk,
+        trio.Lock(),
+        take_bytes=owner.take_bytes,
+        stored=lambda: None,
+        caught_up=lambda: None,
+        behind=0,
     )
 
     async def told_after_each() -> None:
