@@ -1,4 +1,7 @@
-"""A daemon that is killed while turns run: how long until the next one answers and has adopted all of them; nothing is lost."""
+"""A daemon that is killed while turns run: how long until the next one answers and has adopted all of them; nothing is lost.
+
+Long turns beside short ones show whether that depends on what a turn has said so far.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ REFERENCE = Path(__file__).parent / "reference" / "packages.py"
 RUNNING = (50, 1_000)
 ROUNDS = {50: 5, 1_000: 2}
 LINES = 200
+LONG_TURNS, LONG, SHORT = 10, 100_000, 1_000
+"""Turns that have said so many lines when the daemon is killed."""
 OWN = {"prompt_accepted", "turn_started", "process_started", "process_exited", "turn_completed", "notice", "watchdog"}
 """Types of events that the daemon says itself, of a restart too."""
 
@@ -69,7 +74,42 @@ def measure(setting: Setting) -> list[Figure]:
             figure(PART, f"CPU of an empty daemon's start, in the rounds of {count:,}", "s", cpu,
                    target=TARGETS["empty start"] if count == RUNNING[0] else None),
         ]  # fmt: skip
-    return figures
+    return [*figures, *_long(setting)]
+
+
+def _long(setting: Setting) -> list[Figure]:
+    turns, long, short = setting.of((LONG_TURNS, LONG, SHORT), (1, SHORT, SHORT), (1, 2 * SHORT, SHORT))
+    whole, part = list[Restart](), list[Restart]()
+    for number in range(setting.of(3, 0, 1)):
+        part.append(setting.undisturbed(_ended, setting, turns, short))
+        whole.append(setting.undisturbed(_ended, setting, turns, long))
+        setting.say(f"recovery of long turns, {number + 1}: ended after {whole[-1].adopted:.2f} s, "
+                    f"short ones after {part[-1].adopted:.2f} s")  # fmt: skip
+    if not whole:
+        return []
+    name = f"{turns} running turns of {long:,} lines, until they have ended"
+    return [
+        figure(PART, name, "s", [each.adopted for each in whole], reference=f"turns of {short:,} lines",
+               against=[each.adopted for each in part], target=TARGETS["long turns"], stolen=[each.stolen for each in whole]),
+    ]  # fmt: skip
+
+
+def _ended(setting: Setting, turns: int, lines: int) -> Restart:
+    """Killed and started again when turns have said all they have. They end as soon as the next daemon answers."""
+    with setting.place() as at:
+        for _ in range(turns):
+            at.prompt(at.session(), "hold", setting.mix, lines)
+        at.standing(turns)
+        at.daemon.kill()
+        stolen, began = Stolen(), time.monotonic()
+        at.daemon.start()
+        serving = time.monotonic() - began
+        at.gate.open()
+        until = began + PATIENCE_S
+        while at.daemon.call("session/list", state="running", limit=1000)["sessions"]:
+            assert time.monotonic() < until, "a turn does not end"
+            time.sleep(0.005)
+        return Restart(serving, time.monotonic() - began, stolen.share(), cpu_of(at.pid))
 
 
 def _empty(setting: Setting) -> Restart:

@@ -32,5 +32,6 @@ TARGETS = {
     "more for 50": Target("value", "less", 0.12, 0.05),
     "1,000 answer": Target("value", "less", 2, 1),
     "1,000 adopted": Target("value", "less", 3, 2),
+    "long turns": Target("ratio", "less", 2.0, 1.2),
     "exponent": Target("value", "less", 0.05, 0.0),
 }
