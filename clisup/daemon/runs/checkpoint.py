@@ -28,8 +28,8 @@ from clisup.store.session_dir import RunDir
 
 __all__ = ["CHECKPOINT_BYTES", "LARGEST", "Checkpoint", "Checkpoints", "pack", "unpack"]
 
-CHECKPOINT_BYTES = 256 * 1024
-"""Bytes of stdout between two checkpoints. To decode them again takes about 5 ms."""
+CHECKPOINT_BYTES = 512 * 1024
+"""Bytes of stdout between two checkpoints. To decode them again takes about 10 ms."""
 LARGEST = 1024 * 1024
 """Largest checkpoint in bytes. A decoder with a larger state keeps its last checkpoint."""
 SHARE = 16
