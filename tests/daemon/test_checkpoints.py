@@ -107,6 +107,27 @@ def test_a_checkpoint_has_the_count_of_lines_that_nobody_can_read(serve: Callabl
     assert sum(event.get("lines") or 1 for event in session.events("unparsed")) == 6
 
 
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_an_approval_before_or_after_a_checkpoint_is_asked_for_once(
+    serve: Callable[..., Harness], asked_first: bool
+) -> None:
+    daemon = serve()
+    session = daemon.new(mode="live")
+    ask, said = '@run Bash {"command": "true"}', f"@stream {LINES} 80"
+    session.prompt(f"{ask}\n{said}\n@wait-file go\n{said}" if asked_first else f"{said}\n{ask}\n{said}")
+    approval = session.await_event("approval_requested")["approval_id"]
+    if asked_first:
+        daemon.call("approval/respond", session_id=session.id, approval_id=approval, decision="allow")
+    until(lambda: session.chunks()[-1:] == [LINES - 1], "it does not say its first half", 60)
+    daemon.kill()
+    assert unpack(file_of(session).read_bytes()) is not None
+    daemon.start()
+    if not asked_first:
+        daemon.call("approval/respond", session_id=session.id, approval_id=approval, decision="allow")
+    go(session)
+    assert [session.types().count(f"approval_{what}") for what in ("requested", "resolved")] == [1, 1]
+
+
 # -- a turn ------------------------------------------------------------------------------------------------------------
 
 
@@ -115,13 +136,6 @@ def turn(**changes: Any) -> TurnRecord:
 
 
 ENDING = {"ending": {"reason": "stop"}}
-
-
-def test_no_checkpoint_is_due_while_an_approval_waits_or_the_turn_is_being_ended(tmp_path: Path) -> None:
-    due = Checkpoints(RunDir(str(tmp_path / "1"))).are_due
-    assert due(turn(), CHECKPOINT_BYTES) and not due(turn(), CHECKPOINT_BYTES - 1)
-    assert not due(turn(approvals={"1:a": {"seq": 1, "tool_name": "Bash", "at": ""}}), CHECKPOINT_BYTES)
-    assert not due(turn(**ENDING), CHECKPOINT_BYTES)
 
 
 @pytest.mark.parametrize("other", [{"id": "t2"}, ENDING, {"position": {"out": Position(3, 7, 0)}}, {"position": {}}])
@@ -138,11 +152,10 @@ def test_the_next_checkpoint_is_as_far_away_as_its_size_demands(tmp_path: Path) 
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))
     (tmp_path / "1").mkdir()
     checkpoints.save(checkpoint_with({"_text": "x" * CHECKPOINT_BYTES}))
-    assert not checkpoints.are_due(turn(), 16 * CHECKPOINT_BYTES)
-    assert checkpoints.are_due(turn(), 18 * CHECKPOINT_BYTES)
+    assert 16 * CHECKPOINT_BYTES < checkpoints.due_at < 18 * CHECKPOINT_BYTES
 
 
 def test_a_disk_that_refuses_a_checkpoint_disturbs_no_turn(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))  # of a directory that is gone
     checkpoints.save(checkpoint_with({}))
-    assert checkpoints.load(turn()).tracker is None and not checkpoints.are_due(turn(), CHECKPOINT_BYTES)
+    assert checkpoints.load(turn()).tracker is None and checkpoints.due_at > CHECKPOINT_BYTES

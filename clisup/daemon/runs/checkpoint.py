@@ -63,7 +63,8 @@ class Checkpoints:
 
     def __init__(self, run_dir: RunDir) -> None:
         self._path = run_dir.checkpoint
-        self._next = CHECKPOINT_BYTES
+        self.due_at = CHECKPOINT_BYTES
+        """Place of stdout from which on another checkpoint is due."""
 
     def load(self, turn: TurnRecord) -> Checkpoint:
         """Return the checkpoint of the running turn, or that of its start.
@@ -77,14 +78,10 @@ class Checkpoints:
             return start
         return found if turn.has_journaled("out", found.known.end, found.known.k) else start
 
-    def are_due(self, turn: TurnRecord, place: int) -> bool:
-        """Tell whether to write a checkpoint at this place of stdout. A turn with an open approval has none."""
-        return place >= self._next and turn.ending is None and not turn.approvals
-
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint in place of the last one. Keep the last one if the disk refuses, or the state cannot be stored."""
         data = pack(checkpoint)
-        self._next = checkpoint.place["out"] + max(CHECKPOINT_BYTES, SHARE * len(data or b""))
+        self.due_at = checkpoint.place["out"] + max(CHECKPOINT_BYTES, SHARE * len(data or b""))
         if data is not None:
             with suppress(OSError), open(os.open(self._path, _FLAGS, 0o600), "wb", buffering=0) as file:
                 file.write(data)

@@ -297,11 +297,11 @@ class Run:
         self.watchdog.alive(heartbeat=self._heartbeat)
 
     def _stored(self) -> None:
-        """Write a checkpoint if one is due, and if nothing but the parts of a checkpoint has a state now."""
-        turn = self._sink.turn
-        if not self._checkpoints.are_due(turn, self._decoded_to) or not self._is_midway(turn):
+        """Write a checkpoint if one is due, and if nothing but its parts has a state: nothing waits, and nothing ends."""
+        if self._decoded_to < self._checkpoints.due_at or not self._is_midway(turn := self._sink.turn):
             return
-        if not (self._terminals or self._keeper.has_messages or self.tracker.blocked):
+        waits = turn.approvals or self._keeper.has_messages or self.tracker.blocked
+        if not waits and not self._terminals and turn.ending is None:
             state = (self._decoder.state, self.tracker, self._unparsed.seen, self._limits.reset)
             self._checkpoints.save(Checkpoint(turn.id, self._place(), turn.position["out"], *state))
 
