@@ -23,7 +23,7 @@ from clisup.host.failpoints import VARIABLE
 from tests.chaos.cast import Cast
 from tests.chaos.clients import Up
 from tests.chaos.plan import Plan, Strike
-from tests.chaos.sabotage import SABOTAGES
+from tests.chaos.sabotage import SABOTAGES, checkpoints
 from tests.chaos.scripts import CONFIG
 
 __all__ = ["Ground", "Killer"]
@@ -42,7 +42,8 @@ class Ground(Harness):
         super().__init__(**CONFIG, raw=cast.config())
         self.cast = cast
         self._faults = ""
-        self._before = f"tests.chaos.sabotage:{SABOTAGES[sabotage].__name__}"
+        functions = [checkpoints, *([SABOTAGES[sabotage]] if sabotage else [])]
+        self._before = [f"tests.chaos.sabotage:{function.__name__}" for function in functions]
         self.zygote = Zygote()
 
     def live(self, failpoints: str = "", *, cold: bool = False) -> None:

@@ -201,8 +201,8 @@ def main() -> int:
         cli=cli,
         keep=options.keep,
     )
-    if settings.sabotage not in SABOTAGES:
-        sys.exit(f"SABOTAGE is one of {', '.join(filter(None, SABOTAGES))}, not {settings.sabotage!r}")
+    if settings.sabotage not in ("", *SABOTAGES):
+        sys.exit(f"SABOTAGE is one of {', '.join(SABOTAGES)}, not {settings.sabotage!r}")
     about = f"seed {seed}; {settings.kills} kills, {settings.sessions} sessions of {cli} {settings.sabotage}"
     print(about.rstrip(), flush=True)
     began = time.monotonic()

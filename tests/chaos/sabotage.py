@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-__all__ = ["SABOTAGES"]
+__all__ = ["SABOTAGES", "checkpoints"]
 
 
 def checkpoints() -> None:
@@ -19,7 +19,6 @@ def checkpoints() -> None:
 
 def _rewind() -> None:
     """A new daemon journals again what is journaled already."""
-    checkpoints()
     from clisup.model.sessions.ledger import TurnRecord
 
     TurnRecord.has_journaled = lambda *_args: False  # type: ignore[method-assign]
@@ -27,7 +26,6 @@ def _rewind() -> None:
 
 def _skip() -> None:
     """A new daemon takes what the spool holds for journaled, whatever the journal says."""
-    checkpoints()
     from clisup.daemon.runs import run
     from clisup.model.sessions.ledger import TurnRecord
     from clisup.store.spool import spool_size
@@ -45,7 +43,6 @@ def _skip() -> None:
 
 def _ahead() -> None:
     """A checkpoint says that all output so far is decoded, whatever is."""
-    checkpoints()
     from clisup.daemon.runs.checkpoint import Checkpoint, Checkpoints
     from clisup.store.spool import spool_size
 
@@ -60,7 +57,6 @@ def _ahead() -> None:
 
 def _shuffle() -> None:
     """Events that go out together go out the other way round."""
-    checkpoints()
     from clisup.daemon.clients.subscription import EventFilter
     from clisup.model.journal import EventFrames
 
@@ -74,7 +70,6 @@ def _shuffle() -> None:
 
 def _exits() -> None:
     """Every exit is taken for a good one."""
-    checkpoints()
     from clisup.daemon.runs import keeper_link as leash
 
     read = leash.exit_from_file
@@ -82,6 +77,6 @@ def _exits() -> None:
 
 
 SABOTAGES: dict[str, Callable[[], None]] = {
-    "": checkpoints, "rewind": _rewind, "skip": _skip, "ahead": _ahead, "shuffle": _shuffle, "exits": _exits,
+    "rewind": _rewind, "skip": _skip, "ahead": _ahead, "shuffle": _shuffle, "exits": _exits,
 }  # fmt: skip
-"""By name: none, doubled, lost, lost, reordered, wrong exits."""
+"""By name: doubled, lost, lost, reordered, wrong exits."""

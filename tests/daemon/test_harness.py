@@ -83,7 +83,7 @@ def test_ends_are_told_as_popen_tells_them(serve: Callable[..., Harness]) -> Non
 
 def test_a_fault_in_a_forked_daemon_is_seen(serve: Callable[..., Harness]) -> None:
     daemon = serve(start=False)
-    process = zygote().fork(daemon.arguments(), daemon.env, daemon.log, before="tests.daemon.no_such_module:nothing")
+    process = zygote().fork(daemon.arguments(), daemon.env, daemon.log, before=["tests.daemon.no_such_module:nothing"])
     assert process.wait(30) == 1
     assert "Traceback" in daemon.faults()
     daemon.faults_expected = True

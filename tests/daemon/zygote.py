@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,11 +50,11 @@ class Zygote:
         return self._process.pid
 
     def fork(
-        self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: str = ""
+        self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: Sequence[str] = ()
     ) -> Forked:
         """A daemon with this command line (from `serve` on), environment and file for stdout and stderr.
 
-        `before` names a function, "module:name", that it calls first: to break it on purpose.
+        `before` names functions, "module:name", that it calls first: to break it on purpose.
         """
         request = json.dumps(
             {"argv": argv, "env": env, "stacks": stacks, "before": before, "cwd": os.getcwd()}
@@ -222,8 +223,8 @@ def _serve(request: dict[str, Any]) -> int:
     from clisup.cli.main import main as clisup
 
     trio._core._run._r.seed()  # the order in which tasks run is chance: not the same one for each child
-    if request["before"]:
-        _call(request["before"])
+    for function in request["before"]:
+        _call(function)
     sys.argv = ["clisup", *request["argv"]]
     _start_anew_in_place()
     return clisup()

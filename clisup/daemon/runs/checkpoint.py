@@ -73,7 +73,8 @@ class Checkpoints:
         """
         start, found = Checkpoint(turn.id, turn.begin), None
         with suppress(OSError), open(self._path, "rb") as file:
-            found = unpack(file.read(2 * LARGEST))
+            size = min(os.fstat(file.fileno()).st_size, 2 * LARGEST)  # `read` allocates the size it is asked for
+            found = unpack(file.read(size))
         if found is None or found.turn_id != turn.id or turn.ending is not None:
             return start
         return found if turn.has_journaled("out", found.known.end, found.known.k) else start
