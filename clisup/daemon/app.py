@@ -201,7 +201,7 @@ class Daemon:
             nursery.start_soon(self._reload_on_hangups)
             nursery.start_soon(self._vitals.keep, "suspends", self.manager.watch_suspends)
             nursery.start_soon(watch_lag, self.manager.services.metrics)
-            nursery.start_soon(collect_garbage)
+            nursery.start_soon(self._vitals.keep, "garbage", collect_garbage)
             nursery.start_soon(self._vitals.keep, "lock", self._keep_lock)
             nursery.start_soon(self._vitals.keep, "storage", self.manager.services.storage.probe)
             nursery.start_soon(self._vitals.keep, "serve", self.server.serve, listener)
