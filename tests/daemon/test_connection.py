@@ -10,9 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 from harness import Harness, until
 from wire import Hangup
 
+from clisup.config.model import DaemonConfig
+from clisup.daemon.clients.server import Server
+from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError
 
 
@@ -205,3 +209,26 @@ def test_what_was_kept_after_its_cli_and_keeper_may_not_speak_either(
     (tmp_path / "go").touch()
     until((tmp_path / "heard").exists)
     assert b"permission_denied" in (tmp_path / "heard").read_bytes()
+
+
+@pytest.mark.parametrize("failing", ["peer_of", "Connection"])
+async def test_a_failure_of_one_connection_ends_that_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_of: object, **_named: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a fault of the daemon")
+
+    monkeypatch.setattr(f"clisup.daemon.clients.server.{failing}", fail)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Server(DaemonConfig(), {}, set, Metrics()).serve, listener)
+            with trio.fail_after(60):
+                async with await trio.open_unix_socket(str(tmp_path / "s")) as unlucky:
+                    assert await unlucky.receive_some() == b""
+                async with await trio.open_unix_socket(str(tmp_path / "s")) as next_one:
+                    await next_one.send_all(b'{"id":1,"method":"nothing"}\n')
+                    assert b"method_not_found" in await next_one.receive_some()
+            nursery.cancel_scope.cancel()

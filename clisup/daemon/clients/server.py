@@ -28,7 +28,7 @@ REFUSAL_LIMIT_S = 1.0
 REFUSALS_LOGGED_S = 1.0  # least time between two log lines about refused clients
 DELIVERY_PAUSE_S = 0.01
 _log = event_logger()
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_BROKEN_LISTENER = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP)
 
 
 class Server:
@@ -81,7 +81,7 @@ class Server:
                     if listener.fileno() < 0:
                         # A client arrived at the moment of the stop: this task was woken before the cancellation, and runs after the close.
                         await trio.sleep_forever()
-                    if error.errno not in _EXHAUSTED:
+                    if error.errno in _BROKEN_LISTENER:
                         raise
                     _log.error("cannot accept", error=error.strerror)
                     await trio.sleep(ACCEPT_PAUSE_S)
@@ -94,7 +94,15 @@ class Server:
             await trio.sleep(DELIVERY_PAUSE_S)
 
     async def _serve_one(self, client: trio.socket.SocketType) -> None:
+        """Serve one client. A failure ends this connection, and never the daemon."""
         stream = trio.SocketStream(client)
+        try:
+            await self._admit(stream, client)
+        except Exception:
+            _log.exception("connection failed inside the daemon")
+            await trio.aclose_forcefully(stream)
+
+    async def _admit(self, stream: trio.SocketStream, client: trio.socket.SocketType) -> None:
         peer = Peer(*peer_of(client))  # type: ignore[arg-type]  # trio's socket has getsockopt as the stdlib's
         try:
             below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers(), self._reaper)
@@ -127,8 +135,6 @@ class Server:
         _log.debug("client connected", uid=peer.uid, pid=peer.pid)
         try:
             await connection.serve()
-        except Exception:
-            _log.exception("connection failed inside the daemon", uid=peer.uid, pid=peer.pid)
         finally:
             _log.debug("client gone", uid=peer.uid, pid=peer.pid, client=connection.name)
             held.close()
