@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable
 from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 
-JSON_LIMIT = 64 * 1024 * 1024
+FILE_LIMIT = 64 * 1024 * 1024
+"""Largest file in bytes that is read as a whole: prompts, and what a client gave with a session."""
+RECORD_LIMIT = 1024 * 1024
+"""Largest record in bytes that the daemon or a keeper writes for itself."""
 PROBE_BYTES = 64 * 1024  # a disk that takes this many bytes counts as not full
 
 
@@ -96,13 +101,38 @@ def probe_write(directory: str) -> None:
         _unlink_quietly(path)
 
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object."""
+def open_regular(path: str) -> int:
+    """Open a file to read it, and return its descriptor. Raises `OSError`, also for anything but a regular file.
+
+    A process of a CLI can put a pipe, a device or a link in the place of any file of ours. A pipe must not block the daemon.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EPERM, "it is no regular file", path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_file(path: str, limit: int = FILE_LIMIT) -> bytes:
+    """Return the content of a regular file. Raises `OSError`, also for a file of more than `limit` bytes."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, and {limit} are the most", path)
+        return file.read(size)
+
+
+def read_json(path: str, limit: int = FILE_LIMIT) -> dict[str, Any] | None:
+    """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object.
+
+    Raises `WorldError(storage_failed)` for a file of more than `limit` bytes, and for anything but a regular file.
+    """
     try:
         failpoint("file.read")
-        with open(path, "rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, JSON_LIMIT)  # `read` allocates the size it is asked for
-            value = json.loads(file.read(size))
+        value = json.loads(read_file(path, limit))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     except OSError as error:

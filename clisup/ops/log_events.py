@@ -79,6 +79,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "prompt accepted": _event("debug", "session turn backend delivery uid pid client", "a prompt is durable"),
     "turn started": _event("info", "session turn run backend origin uid pid client", "the start is journaled"),
     "turn adopted": _event("info", "session turn run backend", "a turn of a previous daemon goes on"),
+    "checkpoint ignored": _event("warning", "session turn run backend why", "damaged or forged: the turn is decoded from its start"),
     "turn held": _event("info", "session turn backend", "the turn waits for its account's rate limit"),
     "turn ended": _event("info warning", "session turn run backend outcome kind delivery stop_reason duration_s input_tokens output_tokens cost_usd", "the only end of the turn; a warning if it failed or timed out"),
     "turn failed inside the daemon": _event("error", "session backend exception", "an internal error ended the turn"),
