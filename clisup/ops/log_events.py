@@ -73,6 +73,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "worktree discarded": _event("info", "session branch commit", "a client removed it; the commit has its work"),
     "worktree removed": _event("info", "path branch", "no session used it, and everything in it had landed"),
     "worktree kept": _event("info", "path reasons", "work or a fault is in it"),
+    "file ignored": _event("warning", "path why", "damaged or forged: the daemon goes on as if the file were missing", limited=True),
     "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay"),
     "session backs off": _event("error", "session backend error failures", "its CLI failed to start several times"),
     # turns

@@ -17,7 +17,16 @@ from clisup.model.journal import Source
 from clisup.model.lines.long_line import SLICE
 from clisup.store.session_dir import SessionDir
 
-__all__ = ["SpoolFile", "ends_text", "is_end_of_line", "native_parts", "read_range", "spool_size", "tail_text", "with_parts"]
+__all__ = [
+    "SpoolFile",
+    "ends_text",
+    "is_end_of_line",
+    "native_parts",
+    "read_range",
+    "spool_size",
+    "tail_text",
+    "with_parts",
+]
 
 READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: other tasks wait for it
 

@@ -17,7 +17,7 @@ from clisup.backends.base import Decoded, Decoder
 from clisup.backends.gemini.decoder import GeminiState
 from clisup.daemon.runs import checkpoint
 from clisup.daemon.runs.checkpoint import CheckpointRefusedError, pack, unpack
-from clisup.model.events import ApprovalResolved, SessionInit
+from clisup.model.events import ApprovalResolved
 from clisup.store.session_dir import RunDir
 from tests.backends.recorded import PATHS, Recording, name_of
 from tests.checkpoints import RUN, checkpoint_with

@@ -279,7 +279,9 @@ class Updates:
     def _usage_update(self, update: Frame) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
-            self.state.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 reports 0 for a model without a price
+            self.state.cost_usd = (
+                get_number(cost, "amount") or None
+            )  # opencode 1.18.34 reports 0 for a model without a price
         used = get_int(update, "used")
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 

@@ -22,6 +22,7 @@ __all__ = [
     "MessageStopEvent", "StreamEvent", "System", "UsageCounts", "User", "as_blocks", "decode_hot", "raw_delta_text",
 ]  # fmt: skip
 
+
 class UsageCounts(Struct):
     input_tokens: Count | None = None
     output_tokens: Count | None = None

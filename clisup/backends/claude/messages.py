@@ -31,9 +31,7 @@ from clisup.model.usage import Usage
 __all__ = ["ClaudeMessages", "blocks_of", "tool_result", "tool_uses", "user_text"]
 
 
-CountName = Literal[
-    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"
-]
+CountName = Literal["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
 
 
 class StreamedMessage(Struct):

@@ -140,7 +140,9 @@ class CodexDecoder(CodexTurn):
         The commands of a process for one turn end with the process.
         """
         commands = self.state.calls.processes if self._request.live else ()
-        return interrupt(self.state.thread, self.state.turn, commands) if self.state.thread and self.state.turn else None
+        return (
+            interrupt(self.state.thread, self.state.turn, commands) if self.state.thread and self.state.turn else None
+        )
 
     def steer(self, later: str, request: LaunchRequest) -> str | None:
         """Return turn/steer for the running turn, once codex has named the turn."""

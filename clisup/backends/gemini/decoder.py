@@ -85,7 +85,9 @@ class GeminiDecoder(FrameDecoder):
                 return Decoded(self._error(frame))
             case "result":
                 events = self._stop()
-                return Decoded(events, terminal_of(frame, "".join(self.state.answer), self.state.complaint, self.state.denied))
+                return Decoded(
+                    events, terminal_of(frame, "".join(self.state.answer), self.state.complaint, self.state.denied)
+                )
             case str():
                 return None
         raise MalformedError("a frame without a type")

@@ -295,7 +295,9 @@ class QwenDecoder(ClaudeDecoder):
             interrupted=failure is not None and failure.kind == "cancelled",
         )
         self.state.began = self.state.notified = False
-        return Decoded([*self.state.messages.finish(), *self._questions.close(), *self.state.denials.rest(frame)], terminal)
+        return Decoded(
+            [*self.state.messages.finish(), *self._questions.close(), *self.state.denials.rest(frame)], terminal
+        )
 
 
 def _key(frame: Frame) -> str:
