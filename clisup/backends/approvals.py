@@ -75,28 +75,26 @@ Word = Callable[[ApprovalAnswer], str | None]
 class Questions:
     """Open requests by their ids in the CLI. A reused id gets a number, so that a late answer to the first request never
     reaches the second.
+
+    Only `uses`, the count of requests by id, is part of a decoder's state: no checkpoint is written while a request waits.
     """
 
-    __slots__ = ("_ids", "_run", "_uses", "_words")
+    __slots__ = ("_ids", "_run", "_words", "uses")
 
     def __init__(self, run: int) -> None:
         self._run = run
         self._ids: dict[str | int | None, str] = {}
-        self._uses: dict[str, int] = {}
+        self.uses: dict[str, int] = {}
         self._words: dict[str, Word] = {}
-
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Return the state for a checkpoint, which is written only while no request waits: nobody needs the words."""
-        return None, {"_run": self._run, "_ids": self._ids, "_uses": self._uses, "_words": {}}
 
     def ask(self, request_id: str | int | None, word: Word, **fields: Any) -> ApprovalRequested:
         """Add a request. `word` makes the answering line, `fields` are those of the event. Raises `ValueError` for invalid fields."""
         plain = f"{self._run}:{str(request_id)[:_ID_CHARS]}"
-        use = self._uses.get(plain, 0) + 1
+        use = self.uses.get(plain, 0) + 1
         approval_id = plain if use == 1 else f"{plain}#{use}"
         reason = fields.pop("reason", None)
         event = ApprovalRequested(approval_id=approval_id, reason=reason[:_REASON_CHARS] if reason else None, **fields)
-        self._uses[plain] = use
+        self.uses[plain] = use
         self._ids[request_id] = approval_id
         self._words[approval_id] = word
         return event

@@ -198,18 +198,18 @@ class Decoder(ABC):
     An unknown line becomes `unparsed`. `raw_blob` in the events names no file: the daemon adds the name.
     """
 
-    __slots__ = ()
-    given: ClassVar[frozenset[str]] = frozenset()
-    """Attributes with the arguments of the constructor. They are no part of the state, because a request can hold secrets."""
+    state: Struct | None = None
+    """Memory of the turn, in fields that JSON can hold. Arguments of the constructor are no part: a request can hold secrets.
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """Return what the decoder remembers of the turn, for `restore`. A change of the decoder can change the dict."""
-        return {name: value for name, value in vars(self).items() if name not in self.given}
+    A decoder without a state has no checkpoints: a new daemon decodes its turn from the start.
+    """
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue where another decoder of the same turn had this state."""
-        vars(self).update(state)
+    def restore(self, state: Any) -> None:
+        """Continue where another decoder of the same turn had this state, which is of the same type.
+
+        Fields may have any values of their types: a process of the CLI can write them.
+        """
+        self.state = state
 
     @abstractmethod
     def decode(self, line: Line) -> Decoded:

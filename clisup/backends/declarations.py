@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from clisup.backends.base import TOKENS, Adapter, Capabilities
+from clisup.backends.errors import ErrorRule
 from clisup.errors import ConfigurationError
 from clisup.model.events import EVENT_TYPES
 from clisup.policy.versions import in_range
 
 __all__ = ["REQUIRED_ATTRIBUTES", "REQUIRED_METHODS", "declaration_faults"]
 
-REQUIRED_ATTRIBUTES = tuple(name for name in Adapter.__annotations__ if not hasattr(Adapter, name))
+REQUIRED_ATTRIBUTES: Mapping[str, Any] = {
+    "kind": str,
+    "lists": str,
+    "default_command": tuple[str, ...],
+    "default_versions": str,
+    "version_args": tuple[str, ...],
+    "capabilities": Capabilities,
+    "errors": tuple[ErrorRule, ...],
+}
+"""Attributes of `Adapter` without a default, with their types."""
 REQUIRED_METHODS = tuple(sorted(Adapter.__abstractmethods__))
 
 
@@ -23,9 +34,8 @@ def declaration_faults(adapter: type[Adapter]) -> list[str]:
     missing = [name for name in REQUIRED_ATTRIBUTES if not hasattr(adapter, name)]
     missing += [f"{name}()" for name in REQUIRED_METHODS if name in adapter.__abstractmethods__]
     found = [f"{name} is missing" for name in missing]
-    hints = get_type_hints(Adapter)
-    for name in REQUIRED_ATTRIBUTES:
-        if name not in missing and (why := _misfit(getattr(adapter, name), get_args(hints[name])[0])):
+    for name, wanted in REQUIRED_ATTRIBUTES.items():
+        if name not in missing and (why := _misfit(getattr(adapter, name), wanted)):
             found += [f"{name} is wrong: {why}"]
     return found or [*_wrong_names(adapter.capabilities), *_wrong_patterns(adapter)]
 

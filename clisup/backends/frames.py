@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
-    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Frame", "MalformedError", "decode_any", "detail", "excerpt",
+    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Count", "Frame", "Half", "MalformedError", "decode_any", "detail", "excerpt",
     "first_str", "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend",
     "status", "status_from", "too_deep",
 ]  # fmt: skip
@@ -22,7 +23,12 @@ EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""
 
+Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+
 DETAIL_CHARS = 2000  # of a text in an event beside the payload; the spool has the whole line
+
+Half = Annotated[int, Meta(ge=0, le=0xDFFF)]
+"""Code of half a surrogate pair, or 0: no JSON can hold the half itself."""
 
 Frame = dict[str, Any]
 """JSON object that a CLI writes or reads. What it writes may lack any field or hold anything: the `get_*` functions read it."""
@@ -123,8 +129,12 @@ def mend(data: bytes) -> bytes:
     return _ESCAPES.sub(lambda match: b"\\ufffd" if match[1] else match[0], valid)
 
 
-def join_halves(text: str) -> tuple[str, str]:
-    """Join surrogate halves. Return the text in whole characters, and a high half at its end, which waits for its other half."""
-    held = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-    body = text[: len(text) - len(held)]
-    return body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), held
+def join_halves(text: str, held: Half = 0) -> tuple[str, Half]:
+    """Join surrogate halves, the first of them `held`. Return the text in whole characters, and a high half at its end.
+
+    The half waits for its other half.
+    """
+    text = chr(held) + text if held else text
+    half = ord(text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else 0
+    body = text[:-1] if half else text
+    return body.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), half

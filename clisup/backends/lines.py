@@ -41,8 +41,6 @@ def unparsed(line: Line, reason: Reason) -> Decoded:
 class FrameDecoder(Decoder):
     """Decoder of lines that are JSON objects. All other lines become `unparsed`."""
 
-    __slots__ = ()
-
     def decode(self, line: Line) -> Decoded:
         """Decode one line: its events, its replies, and the end of the turn. The method never raises."""
         frame = read_frame(line)

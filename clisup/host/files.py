@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable
 from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
 
-JSON_LIMIT = 64 * 1024 * 1024
+FILE_LIMIT = 64 * 1024 * 1024
+"""Largest file in bytes that is read as a whole: prompts, and what a client gave with a session."""
+RECORD_LIMIT = 16 * 1024 * 1024
+"""Largest record in bytes that the daemon or a keeper writes for itself."""
+
+
+class OddFileError(OSError):
+    """Something else in the place of a regular file, or a file that is too large."""
+
+
+_ODD = "it is no regular file"
 PROBE_BYTES = 64 * 1024  # a disk that takes this many bytes counts as not full
 
 
@@ -44,7 +56,7 @@ def write_atomic(path: str, data: bytes | Iterable[bytes], *, sync: bool = True)
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
         failpoint("file.write")
-        fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = _create(scratch)
         try:
             for piece in (data,) if isinstance(data, bytes) else data:
                 view = memoryview(piece)
@@ -68,7 +80,7 @@ def write_once(path: str, data: bytes) -> None:
     """Write a private file unless it is there. Of two processes, the first wins. Raises `WorldError(storage_failed)`."""
     scratch = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        with open(_create(scratch), "wb") as file:
             file.write(data)
         os.link(scratch, path)
     except FileExistsError:
@@ -77,6 +89,16 @@ def write_once(path: str, data: bytes) -> None:
         raise storage_error("write", path, error) from None
     finally:
         _unlink_quietly(scratch)
+
+
+def _create(scratch: str) -> int:
+    """Create a file, in place of whatever has the name: the rest of a killed daemon, or a pipe that somebody put there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(scratch, flags, 0o600)
+    except FileExistsError:
+        os.unlink(scratch)
+        return os.open(scratch, flags, 0o600)
 
 
 def write_json(path: str, value: dict[str, Any], *, sync: bool = True) -> None:
@@ -96,13 +118,42 @@ def probe_write(directory: str) -> None:
         _unlink_quietly(path)
 
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object."""
+def open_regular(path: str, *, follow: bool = False) -> int:
+    """Open a file to read it, and return its descriptor. Raises `OSError`: `OddFileError` for anything but a regular file.
+
+    A process of a CLI can put a pipe, a device or a link in the place of any file of ours, and a pipe must not block the
+    daemon. `follow` permits a link at the end of the path, for files that are not ours.
+    """
+    try:
+        link = 0 if follow else os.O_NOFOLLOW
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | link)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise OddFileError(errno.EPERM, _ODD, path) from None
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OddFileError(errno.EPERM, _ODD, path)
+
+
+def read_file(path: str, limit: int = FILE_LIMIT) -> bytes:
+    """Return the content of a regular file. Raises `OSError`: `OddFileError` for a file of more than `limit` bytes."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OddFileError(errno.EFBIG, f"it has {size} bytes, and {limit} are the most", path)
+        return file.read(size)
+
+
+def read_json(path: str, limit: int = FILE_LIMIT) -> dict[str, Any] | None:
+    """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object.
+
+    Raises `WorldError(storage_failed)` for a file of more than `limit` bytes, and for anything but a regular file.
+    """
     try:
         failpoint("file.read")
-        with open(path, "rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, JSON_LIMIT)  # `read` allocates the size it is asked for
-            value = json.loads(file.read(size))
+        value = json.loads(read_file(path, limit))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     except OSError as error:

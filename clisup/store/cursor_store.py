@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import failpoint
-from clisup.host.files import make_private_dir, storage_error, write_atomic
+from clisup.host.files import make_private_dir, read_file, storage_error, write_atomic
 
 __all__ = ["CursorFile", "CursorStore", "begin_after", "encode_head", "encode_move", "read_cursors"]
 
@@ -149,8 +149,7 @@ class CursorStore:
     def _load(self, name: str) -> CursorFile | None:
         path = self._path(name)
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_file(path)
             seqs, all_known, whole = read_cursors(data)
             if whole < len(data):
                 os.truncate(path, whole)
@@ -168,7 +167,7 @@ class CursorStore:
 
 
 def _append(path: str, line: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     size = os.fstat(fd).st_size
     try:
         if os.write(fd, line) != len(line):

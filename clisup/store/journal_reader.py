@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Literal, NamedTuple
 
 from clisup.host.failpoints import failpoint
-from clisup.host.files import storage_error
+from clisup.host.files import FILE_LIMIT, open_regular, storage_error
 from clisup.model.envelope import FRAME_BEGIN
 from clisup.model.journal import JournalBlock, StoredEvent, first_seq_of, joined, scan
 
@@ -193,7 +193,7 @@ class JournalReader:
         while segment is not None:
             path = self._store.path_of(segment)
             try:
-                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = open_regular(path)
                 offset = near(self._fd, self._next) if offset is None else offset
             except FileNotFoundError:
                 self._removed = True
@@ -222,7 +222,7 @@ def near(fd: int, seq: int) -> int:
         while high - low > SEARCHED:
             middle = (low + high) // 2
             file.seek(middle)
-            file.readline()  # the rest of a line
+            file.readline(FILE_LIMIT)  # the rest of a line
             at, first = _next_entry(file, high)
             if at < high and first is not None and first <= seq:
                 low = at
@@ -233,7 +233,7 @@ def near(fd: int, seq: int) -> int:
 
 def _next_entry(file: BinaryIO, high: int) -> tuple[int, int | None]:
     """Return the offset of the next entry below `high` and its first seq. Pass over the rest of a block."""
-    at, line = file.tell(), file.readline()
+    at, line = file.tell(), file.readline(FILE_LIMIT)
     while line.startswith(FRAME_BEGIN) and at < high:
-        at, line = file.tell(), file.readline()
+        at, line = file.tell(), file.readline(FILE_LIMIT)
     return at, first_seq_of(line)

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import ARMED, failpoint
-from clisup.host.files import make_private_dir, storage_error, sync_directory
+from clisup.host.files import FILE_LIMIT, make_private_dir, open_regular, storage_error, sync_directory
 from clisup.model.journal import (
     JOURNAL_VERSION,
     DamagedEntry,
@@ -89,7 +89,7 @@ class JournalStore(Segments):
         if not self._segments:
             return
         path = self.path_of(self._segments[-1])
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         self.next_seq = self._segments[-1]
         yield from self._read_segment(path, wanted)
 
@@ -100,8 +100,10 @@ class JournalStore(Segments):
         """
         while self._segments:
             path = self.path_of(self._segments[-1])
-            with open(path, "rb") as file:
-                head = file.readline()
+            with open(open_regular(path), "rb") as file:
+                head = file.readline(FILE_LIMIT)
+            if len(head) == FILE_LIMIT:
+                raise OSError(errno.EFBIG, "its first line is too long", path)
             if head.endswith(b"\n"):
                 self._old = check_version(path, head) < JOURNAL_VERSION
                 self._head = len(head)
@@ -190,7 +192,11 @@ class JournalStore(Segments):
         head = encode_snapshot(snapshot)
         try:
             failpoint("segment.before")
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = os.open(
+                path,
+                os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                0o600,
+            )
         except OSError as error:
             raise storage_error("make the journal", path, error) from None
         try:

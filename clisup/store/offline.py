@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from clisup.config.session_spec import SPEC_VERSION, SessionSpec, why_unreadable
 from clisup.errors import ClisupError, UsageError, WorldError
-from clisup.host.files import storage_error
+from clisup.host.files import FILE_LIMIT, open_regular, storage_error
 from clisup.host.locks import lock_holder
 from clisup.model.journal import JournalBlock, Record, scan
 from clisup.model.sessions.ledger import FOLDED, Ledger
@@ -177,7 +177,7 @@ def _fold(found: StoredSession, journal: str) -> None:
         return
     while segments:
         path = files.path_of(segments[-1])
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             if _has_head(path, file):
                 found.first_seq, found.next_seq, found.segments = segments[0], segments[-1], segments
                 file.seek(0)
@@ -191,7 +191,7 @@ def _has_head(path: str, file: BinaryIO) -> bool:
 
     Raises `UsageError(unsupported)`.
     """
-    head = file.readline()
+    head = file.readline(FILE_LIMIT)
     if not head.endswith(b"\n"):
         return False
     check_version(path, head)
@@ -240,7 +240,7 @@ class StoredJournal(Segments):
     def _find_end(self) -> None:
         while self._segments:
             path = self.path_of(self._segments[-1])
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 if _has_head(path, file):
                     self.next_seq = (_last_seq(file) or self._segments[-1] - 1) + 1
                     return
@@ -308,8 +308,8 @@ def stored_records(directory: str) -> Iterator[Record]:
 
 
 def _records_of(path: str) -> Iterator[Record]:
-    with open(path, "rb") as file:
-        check_version(path, file.readline())
+    with open(open_regular(path), "rb") as file:
+        check_version(path, file.readline(FILE_LIMIT))
         file.seek(0)
         for _, records in segment_records(path, file, skip_damage=True):
             yield from records

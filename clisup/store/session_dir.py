@@ -8,19 +8,32 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
 from clisup.config.session_spec import SessionSpec
-from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
+from clisup.host.files import (
+    FILE_LIMIT,
+    RECORD_LIMIT,
+    make_private_dir,
+    read_file,
+    read_json,
+    storage_error,
+    write_atomic,
+    write_json,
+)
+from clisup.host.records import read_record
+from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
-from clisup.model.sessions.turn_state import Intent
+from clisup.model.sessions.turn_state import Intent, StartRecord
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+LARGEST_NUMBER = 2**53
+"""Largest whole number in a keeper's record. Sums of larger ones could not be written."""
 SCRATCH = "scratch"
 """Directory of a run for its CLI: it holds the files written for the CLI, and the CLI may write there freely."""
 
@@ -84,7 +97,7 @@ class SessionDir:
 
         Raises `WorldError(storage_failed)` for a file that is not a session's.
         """
-        raw = read_json(os.path.join(self.path, "session.json"))
+        raw = read_json(os.path.join(self.path, "session.json"), RECORD_LIMIT)
         return SessionSpec.read(self.id, raw) if raw else None
 
     def create(
@@ -153,16 +166,14 @@ class SessionDir:
     def read_system_prompt(self) -> str | None:
         """Return the system prompt of the request, or None."""
         try:
-            with open(self.system_prompt, encoding="utf-8") as file:
-                return file.read()
+            return read_file(self.system_prompt).decode()
         except FileNotFoundError:
             return None
 
     def read_mcp_config(self) -> bytes | None:
         """Return the MCP configuration of the request, as stored, or None."""
         try:
-            with open(self.mcp_config, "rb") as file:
-                return file.read()
+            return read_file(self.mcp_config)
         except FileNotFoundError:
             return None
 
@@ -213,7 +224,7 @@ class SessionDir:
 
     def load_prompt(self, turn_id: str) -> StoredPrompt | None:
         """Return an accepted prompt, or None if it is gone."""
-        return cast("StoredPrompt | None", read_json(self._prompt(turn_id)))
+        return read_record(self._prompt(turn_id), StoredPrompt, FILE_LIMIT)
 
     def drop_prompt(self, turn_id: str) -> None:
         """Remove the prompt of a finished turn: the CLI's own transcript has the prompt.
@@ -322,7 +333,7 @@ class RunDir:
 
     def intent(self) -> Intent:
         """Return the intent that `create` recorded, or an empty dict if it is gone."""
-        return cast("Intent", read_json(os.path.join(self.path, "intent.json")) or {})
+        return read_record(os.path.join(self.path, "intent.json"), Intent) or {}
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""
@@ -346,13 +357,14 @@ class RunDir:
             raise storage_error("read", self.started, error) from None
         return True
 
-    def start_record(self) -> dict[str, Any] | None:
+    def start_record(self) -> StartRecord | None:
         """Return the content of start.json, or None."""
-        return read_json(self.started)
+        return read_record(self.started, StartRecord)
 
     def exit_record(self) -> dict[str, Any] | None:
         """Return the content of exit.json, or None."""
-        return read_json(os.path.join(self.path, "exit.json"))
+        record = read_record(os.path.join(self.path, "exit.json"), dict[str, Any])
+        return None if has_larger_number(record, LARGEST_NUMBER) else record
 
     def declare_dead(self, record: dict[str, Any]) -> None:
         """Write exit.json in place of the keeper.
@@ -376,8 +388,7 @@ class RunDir:
         """
         path = os.path.join(self.path, "said", token)
         try:
-            with open(path, encoding="utf-8", newline="") as file:
-                return file.read()
+            return read_file(path).decode()
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -12,12 +12,21 @@ from collections.abc import Iterator, Sequence
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import ARMED, failpoint
-from clisup.host.files import storage_error
+from clisup.host.files import open_regular, storage_error
 from clisup.model.journal import Source
 from clisup.model.lines.long_line import SLICE
 from clisup.store.session_dir import SessionDir
 
-__all__ = ["SpoolFile", "ends_text", "native_parts", "read_range", "spool_size", "tail_text", "with_parts"]
+__all__ = [
+    "SpoolFile",
+    "ends_text",
+    "is_end_of_line",
+    "native_parts",
+    "read_range",
+    "spool_size",
+    "tail_text",
+    "with_parts",
+]
 
 READ_CHUNK = 64 * 1024  # about a hundred lines, and a millisecond of work: other tasks wait for it
 
@@ -39,7 +48,7 @@ class SpoolFile:
         """
         try:
             if self._fd is None:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = open_regular(self._path)
             if ARMED:
                 failpoint("spool.read")
             chunk = os.pread(self._fd, READ_CHUNK, self.offset)
@@ -66,13 +75,24 @@ def spool_size(path: str) -> int:
         return 0
 
 
+def is_end_of_line(path: str, place: int) -> bool:
+    """Tell whether a line ends at this place of the spool. The beginning of the spool counts. Raises `OSError`."""
+    if place <= 0:
+        return place == 0
+    fd = open_regular(path)
+    try:
+        return place < 2**63 and os.pread(fd, 1, place - 1) == b"\n"
+    finally:
+        os.close(fd)
+
+
 def read_range(path: str, start: int, length: int) -> bytes:
     """Return `length` bytes from `start`, fewer at the end, or b"" if the file is gone.
 
     Raises `WorldError(storage_failed)`.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
         try:
             failpoint("spool.range")
             return os.pread(fd, length, start)

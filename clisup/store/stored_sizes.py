@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from clisup.host.files import FILE_LIMIT, open_regular
 from clisup.model.journal import read_entries
 from clisup.store.session_dir import SessionDir
 
@@ -64,8 +65,8 @@ def _segment(path: str, *, head: bool) -> Segment | None:
 
 
 def _snapshot(path: str) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        line = file.readline()
+    with open(open_regular(path), "rb") as file:
+        line = file.readline(FILE_LIMIT)
     try:
         return read_entries(line)[0][0].snapshot or {}
     except (IndexError, ValueError):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import failpoint
-from clisup.host.files import make_private_dir, read_json, storage_error, sync_directory, write_json
+from clisup.host.files import make_private_dir, open_regular, read_json, storage_error, sync_directory, write_json
 from clisup.store.session_dir import SessionDir
 
 __all__ = [
@@ -69,7 +69,7 @@ def appended(pattern: str | None, after: int) -> bytes | None:
     path = find_transcript(pattern)
     if path is None:
         return None
-    with open(path, "rb") as file:
+    with open(open_regular(path, follow=True), "rb") as file:
         file.seek(after)
         return file.read(READ_LIMIT)
 
@@ -90,7 +90,7 @@ def read_lines(path: str, size: int | None = None) -> Iterator[bytes]:
     """
     left = size
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, follow=True), "rb") as file:
             while line := file.readline(LINE_LIMIT if left is None else min(LINE_LIMIT, left)):
                 yield line
                 left = None if left is None else left - len(line)
@@ -104,7 +104,7 @@ def parts_of(source: str, parts: Sequence[tuple[int, int]], rewrite: Callable[[b
     Raises `WorldError(storage_failed)` if `source` cannot be read.
     """
     try:
-        with open(source, "rb") as file:
+        with open(open_regular(source, follow=True), "rb") as file:
             for start, end in parts:
                 file.seek(start)
                 yield rewrite(file.read(end - start))

@@ -86,7 +86,7 @@ def test_a_plug_in_is_told_all_that_its_adapter_lacks(monkeypatch: pytest.Monkey
     bring(monkeypatch, entry("odd", f"{__name__}:Unfinished"))
     with pytest.raises(ConfigurationError, match=f"from {__name__}:Unfinished, because") as caught:
         registry.get_adapter("odd")
-    missing = [*REQUIRED_ATTRIBUTES[1:], *(f"{name}()" for name in REQUIRED_METHODS)]  # it has a kind
+    missing = [*list(REQUIRED_ATTRIBUTES)[1:], *(f"{name}()" for name in REQUIRED_METHODS)]  # it has a kind
     assert {"lists", "capabilities", "errors", "launch()", "decoder()"} <= set(missing)
     assert all(f"{name} is missing" in str(caught.value) for name in missing)
     assert "kind is missing" not in str(caught.value)

@@ -49,7 +49,7 @@ def _ahead() -> None:
     save = Checkpoints.save
 
     def saved(self: Checkpoints, checkpoint: Checkpoint) -> None:
-        end = spool_size(self._path.replace("/checkpoint", "/out.spool"))
+        end = spool_size(self._dir.out)
         save(self, replace(checkpoint, place={**checkpoint.place, "out": end}))
 
     Checkpoints.save = saved  # type: ignore[method-assign]

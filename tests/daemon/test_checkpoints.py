@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ import pytest
 from harness import Harness, until
 from session_probe import SessionProbe
 
+from clisup.backends.claude.decoder import ClaudeState
+from clisup.backends.gemini.decoder import GeminiState
 from clisup.daemon.runs.checkpoint import CHECKPOINT_BYTES, Checkpoint, Checkpoints, unpack
 from clisup.model.sessions.ledger import Position, TurnRecord
 from clisup.store.session_dir import RunDir
@@ -30,6 +35,18 @@ def midway(daemon: Harness, *, text: str = "", **params: Any) -> SessionProbe:
 
 def file_of(session: SessionProbe) -> Path:
     return session.dir / "runs/1/checkpoint"
+
+
+def checkpoint_of(session: SessionProbe) -> Checkpoint:
+    return unpack(file_of(session).read_bytes(), RunDir(str(session.dir / "runs/1")), ClaudeState)
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Change fields of a checkpoint, as a process of the CLI can do it: the checksum is right."""
+    data = path.read_bytes()
+    fields = json.loads(data[18 : 18 + int(data[:8], 16)])
+    body = json.dumps({**fields, **changes}).encode()
+    path.write_bytes(b"%08x %08x\n" % (len(body), zlib.crc32(body)) + body)
 
 
 def go(session: SessionProbe) -> list[dict[str, Any]]:
@@ -54,8 +71,8 @@ def test_a_new_daemon_reads_no_line_before_the_checkpoint(serve: Callable[..., H
     (daemon.cwd / "go").unlink()
     session = midway(daemon, mode=mode)
     daemon.kill()
-    found = unpack(file_of(session).read_bytes())
-    assert found is not None and found.place["out"] > LINES * 80
+    found = checkpoint_of(session)
+    assert found.place["out"] > LINES * 80
     blank(session.dir / "runs/1/out.spool", found.place["out"])
     daemon.start()
     until(lambda: session.get()["state"] == "running", "nobody sees that it runs")
@@ -63,20 +80,71 @@ def test_a_new_daemon_reads_no_line_before_the_checkpoint(serve: Callable[..., H
     assert not file_of(session).exists() or mode == "live"
 
 
-@pytest.mark.parametrize(
-    "spoil", [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 500)]
-)
-def test_without_a_good_checkpoint_the_whole_turn_is_decoded_again(
-    serve: Callable[..., Harness], spoil: Callable[[Path], Any]
+def instead(make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Put something else in the place of the file."""
+
+    def spoil(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return spoil
+
+
+def _deep(path: Path) -> None:
+    rewrite(path, decoder=None)
+    data = path.read_bytes()
+    body = data[18:].replace(b'"decoder": null', b'"decoder": ' + b"[" * 200_000)
+    path.write_bytes(b"%08x %08x\n" % (len(body), zlib.crc32(body)) + body)
+
+
+SPOILS: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"x" * 500),
+    "pickle": lambda path: path.write_bytes(b"cos\nsystem\n(S'touch pickled'\ntR."),
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-300]),
+    "huge": lambda path: os.truncate(path, 10**12),
+    "a pipe": instead(os.mkfifo),
+    "a directory": instead(Path.mkdir),
+    "a device": instead(lambda path: path.symlink_to("/dev/zero")),
+    "a link": instead(lambda path: path.symlink_to(path.parent / "out.spool")),
+    "deep": _deep,
+    "behind the end": lambda path: rewrite(path, place={"out": 10**15, "err": 0}),
+    "in a line": lambda path: rewrite(path, place={"out": 400_001, "err": 0}),
+    "negative": lambda path: rewrite(path, place={"out": -1, "err": 0}),
+    "unknown events": lambda path: rewrite(path, known=[0, 10**12, 3]),
+    "another session": lambda path: rewrite(path, session="0" * 36),
+    "another run": lambda path: rewrite(path, run=2),
+    "wrong types": lambda path: rewrite(path, decoder={"messages": 7}),
+    "frozen": lambda path: rewrite(path, tracker={"started": True, "blocked": True}),
+}
+"""What a process of the CLI can put in the place of its run's checkpoint."""
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+def test_a_checkpoint_that_a_tool_has_changed_is_ignored_and_the_turn_decoded_again(
+    serve: Callable[..., Harness], mode: str
 ) -> None:
     daemon = serve()
-    undisturbed = go(midway(daemon))
+    undisturbed = go(midway(daemon, mode=mode))
     (daemon.cwd / "go").unlink()
-    session = midway(daemon)
+    sessions = {name: midway(daemon, mode=mode) for name in SPOILS}
+    intact = midway(daemon, mode=mode)
+    missing = midway(daemon, mode=mode)
     daemon.kill()
-    spoil(file_of(session))
+    for name, session in sessions.items():
+        SPOILS[name](file_of(session))
+    file_of(missing).unlink()
     daemon.start()
-    assert go(session) == undisturbed
+    for name, session in sessions.items():
+        assert go(session) == undisturbed, name
+        told = [event["message"] for event in session.events("notice") if event["code"] == "checkpoint_ignored"]
+        assert len(told) == 1 and told[0].startswith("the turn is decoded from its start"), name
+        logged = [line for line in daemon.log("checkpoint ignored") if line.get("session") == session.id]
+        assert len(logged) == 1 and logged[0]["level"] == "warning" and logged[0]["why"], name
+    for session in (intact, missing):
+        assert go(session) == undisturbed
+        assert all(event["code"] != "checkpoint_ignored" for event in session.events("notice"))
+    assert not list(daemon.root.rglob("pickled"))
 
 
 def test_a_turn_that_goes_on_from_a_checkpoint_can_be_interrupted(serve: Callable[..., Harness]) -> None:
@@ -100,8 +168,7 @@ def test_a_checkpoint_has_the_count_of_lines_that_nobody_can_read(serve: Callabl
     daemon = serve()
     session = midway(daemon, text="@noise")
     daemon.kill()
-    found = unpack(file_of(session).read_bytes())
-    assert found is not None and found.unparsed == 3
+    assert checkpoint_of(session).unparsed == 3
     daemon.start()
     go(session)
     assert sum(event.get("lines") or 1 for event in session.events("unparsed")) == 6
@@ -120,7 +187,7 @@ def test_an_approval_before_or_after_a_checkpoint_is_asked_for_once(
         daemon.call("approval/respond", session_id=session.id, approval_id=approval, decision="allow")
     until(lambda: session.chunks()[-1:] == [LINES - 1], "it does not say its first half", 60)
     daemon.kill()
-    assert unpack(file_of(session).read_bytes()) is not None
+    assert checkpoint_of(session).turn_id == "t1"
     daemon.start()
     if not asked_first:
         daemon.call("approval/respond", session_id=session.id, approval_id=approval, decision="allow")
@@ -142,20 +209,26 @@ ENDING = {"ending": {"reason": "stop"}}
 def test_a_checkpoint_is_for_its_turn_as_far_as_the_journal_has_it(other: dict[str, Any], tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))
     (tmp_path / "1").mkdir()
-    assert checkpoints.load(turn()) == Checkpoint("t1", {"out": 0, "err": 0})
-    checkpoints.save(checkpoint_with({"_text": "a"}))
-    assert checkpoints.load(turn()) == checkpoint_with({"_text": "a"})
-    assert checkpoints.load(turn(**other)).tracker is None
+    (tmp_path / "1/out.spool").write_bytes(b"{1234}\n{5}\n")
+    state = GeminiState(answer=["a"])
+    assert checkpoints.load(turn(), GeminiState()) == Checkpoint("t1", {"out": 0, "err": 0})
+    checkpoints.save(checkpoint_with(state))
+    assert checkpoints.load(turn(), GeminiState()) == checkpoint_with(state)
+    assert checkpoints.load(turn(), None).tracker is None
+    assert checkpoints.load(turn(**other), GeminiState()).tracker is None
 
 
 def test_the_next_checkpoint_is_as_far_away_as_its_size_demands(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))
     (tmp_path / "1").mkdir()
-    checkpoints.save(checkpoint_with({"_text": "x" * CHECKPOINT_BYTES}))
+    checkpoints.save(checkpoint_with(GeminiState(complaint="x" * CHECKPOINT_BYTES)))
     assert 16 * CHECKPOINT_BYTES < checkpoints.due_at < 18 * CHECKPOINT_BYTES
 
 
 def test_a_disk_that_refuses_a_checkpoint_disturbs_no_turn(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))  # of a directory that is gone
-    checkpoints.save(checkpoint_with({}))
-    assert checkpoints.load(turn()).tracker is None and checkpoints.due_at > CHECKPOINT_BYTES
+    checkpoints.save(checkpoint_with(GeminiState()))
+    assert checkpoints.load(turn(), GeminiState()).tracker is None and checkpoints.due_at > CHECKPOINT_BYTES
+    (tmp_path / "1").mkdir()
+    os.mkfifo(tmp_path / "1/checkpoint")
+    checkpoints.save(checkpoint_with(GeminiState()))  # waits for no reader

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.requests import AgentRequests
 from clisup.backends.acp.settings import Offers, Setting
-from clisup.backends.acp.updates import CHUNKS, SAID, Updates
+from clisup.backends.acp.updates import CHUNKS, SAID, Updates, UpdatesState
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import (
     END_OF_INPUT,
@@ -29,6 +30,7 @@ from clisup.backends.base import (
     Terminal,
 )
 from clisup.backends.frames import (
+    Count,
     Frame,
     MalformedError,
     decode_any,
@@ -64,19 +66,42 @@ _STOPS: dict[str, tuple[TurnErrorKind, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Opened:
+class _Opened(Struct, frozen=True):
     """Facts of an opened session that later turns of the process need. `session` is its id in requests."""
 
     session: str
     offers: Offers
 
 
+class AcpState(Struct, kw_only=True):
+    """State of a turn. `uses` is that of `Questions`.
+
+    `said` is the id of the last request, which an answer must have, and `asked` its method, None after the end. `loaded`:
+    session/load replays old updates.
+    """
+
+    said: Count | str
+    asked: str | None
+    session: str | None
+    opened: _Opened | None
+    version: str | None = None
+    agent: str | None = None
+    can: Frame = field(default_factory=dict)
+    methods: list[Frame] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    model: str | None = None
+    mode: str | None = None
+    loaded: bool = False
+    unsettled: bool = False
+    updates: UpdatesState = field(default_factory=UpdatesState)
+    uses: dict[str, int] = field(default_factory=dict)
+
+
 class AcpDecoder(Decoder):
     """Decoder of one turn with an agent. `mcp_servers` is ACP's own list, `prompt` the texts and images to send."""
 
     passes_on = staticmethod(acp_passes_on)
-    given = frozenset({"_dialect", "_mcp_servers", "_prompt", "_request"})
+    state: AcpState
 
     def __init__(
         self,
@@ -87,49 +112,43 @@ class AcpDecoder(Decoder):
         prompt: Content,
     ) -> None:
         self._dialect = dialect
-        self._carried_usd = carried.cost_usd
+        self._carried = carried
         self._request = request
         self._mcp_servers = mcp_servers
         self._prompt = prompt
         self._updates = Updates(dialect)
-        self._said: int | str = 0  # the id of the last request, which an answer must have
-        self._asked: str | None = "initialize"
-        self._then: _Then = AcpDecoder._initialized
-        if request.later:
-            self._said, self._asked, self._then = prompt_request(request), "session/prompt", AcpDecoder._prompted
-            self._updates.habits = dialect.habits(carried.agent)
-        self._version: str | None = None
-        self._agent: str | None = None
-        self._session: str | None = request.native_session_id if request.resume or request.later else None
-        self._opened_as: _Opened | None = carried.kept
-        self._can: Frame = {}
-        self._methods: list[Frame] = []
-        self._settings: list[Setting] = []
-        self._model: str | None = None
-        self._mode: str | None = None
-        self._loaded = False  # by session/load, which replays old updates
-        self._unsettled = False
         self._requests = AgentRequests(dialect, self._updates, request.run)
+        said, asked = (prompt_request(request), "session/prompt") if request.later else (0, "initialize")
+        session = request.native_session_id if request.resume or request.later else None
+        self.restore(AcpState(said=said, asked=asked, session=session, opened=carried.kept))
+
+    def restore(self, state: Any) -> None:
+        """Go on from this state."""
+        self.state = state
+        self._updates.state = state.updates
+        self._requests.questions.uses = state.uses
+        agent = self._carried.agent if self._request.later else state.agent
+        self._updates.habits = self._dialect.habits(agent)
 
     @property
     def _wire(self) -> str | None:
         """Session id of requests."""
-        return self._dialect.wire_id(self._session, resumed=self._request.resume) if self._session else None
+        return self._dialect.wire_id(self.state.session, resumed=self._request.resume) if self.state.session else None
 
     def interrupt(self) -> str | None:
         """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
-        if self._asked != "session/prompt":
+        if self.state.asked != "session/prompt":
             return None
         return request_text(None, "session/cancel", {"sessionId": self._wire})
 
     @property
     def kept(self) -> _Opened | None:
         """Session and offers of the agent, for a later change of a setting."""
-        return self._opened_as
+        return self.state.opened
 
     def control(self, request_id: str, control: Control, value: str | None) -> str | None:
         """Return the request that changes the model or the mode. Raises `UsageError` for a value that the agent lacks."""
-        opened = self._opened_as
+        opened = self.state.opened
         if opened is None or value is None or control not in ("model", "permission_mode"):
             return None
         setting = opened.offers.change(control, value)
@@ -162,12 +181,12 @@ class AcpDecoder(Decoder):
         if method is None:
             return self._answer(frame)
         if "id" in frame:
-            if self._asked is None:  # stdin is closed
+            if self.state.asked is None:  # stdin is closed
                 return unparsed(line, "unknown_type")
             return self._requests.take(frame, method, line)
         if too_deep(line.data, frame):
             raise MalformedError("nested too deep")
-        if method == "$/cancel_request" and self._asked is not None:
+        if method == "$/cancel_request" and self.state.asked is not None:
             return self._requests.withdraw(get_dict(frame, "params"))
         if method != "session/update":  # an extension of the agent, which needs no answer
             return Decoded((BackendStatus(status="notification", detail=method[:200]),))
@@ -176,14 +195,14 @@ class AcpDecoder(Decoder):
     def _update(self, params: Frame) -> Sequence[EventBase]:
         update = get_dict(params, "update")
         name = get_str(update, "sessionUpdate")
-        if self._asked != "session/prompt" and name in SAID:
+        if self.state.asked != "session/prompt" and name in SAID:
             # Before the prompt, an agent replays old updates after session/load, even after its answer (gemini 0.61.0), or
             # reports a new mode as a message (gemini). None of them answers the prompt.
-            self._unsettled = self._loaded
-            return () if self._asked else (BackendStatus(status="late_update", detail=name),)
+            self.state.unsettled = self.state.loaded
+            return () if self.state.asked else (BackendStatus(status="late_update", detail=name),)
         events = self._updates.take(update)
-        if name == "current_mode_update" and self._asked != "session/prompt":
-            self._mode = get_str(update, "currentModeId") or self._mode
+        if name == "current_mode_update" and self.state.asked != "session/prompt":
+            self.state.mode = get_str(update, "currentModeId") or self.state.mode
             return ()
         return events
 
@@ -197,20 +216,20 @@ class AcpDecoder(Decoder):
             return Decoded(
                 (), answers=(ControlAnswer(number.removeprefix(_CONTROL), get_dict(frame, "result"), refusal),)
             )
-        if isinstance(number, bool) or number != self._said or self._asked is None:
+        if isinstance(number, bool) or number != self.state.said or self.state.asked is None:
             raise MalformedError("an answer that nobody waits for")
         if "result" not in frame and not isinstance(frame.get("error"), dict):
             raise MalformedError("neither result nor error")
         if "error" in frame and frame["error"] is not None:
-            if self._asked == QUIET:
+            if self.state.asked == QUIET:
                 return self._next()
-            return self._end(self._refused(get_dict(frame, "error"), self._asked))
-        return self._then(self, get_dict(frame, "result"))
+            return self._end(self._refused(get_dict(frame, "error"), self.state.asked))
+        return _THEN.get(self.state.asked, AcpDecoder._set)(self, get_dict(frame, "result"))
 
     def _refused(self, error: Frame, method: str) -> TurnError:
         """Return the agent's error. If the agent wants a login, the message lists its methods."""
         failure = self._dialect.failure(error, method)
-        if get_int(error, "code") != _AUTH_REQUIRED or not self._methods:
+        if get_int(error, "code") != _AUTH_REQUIRED or not self.state.methods:
             return failure
         return replace(
             failure, message=f"{failure.message}, or set the backend's auth_method: {self._listed_methods()}"
@@ -220,7 +239,7 @@ class AcpDecoder(Decoder):
         """Return the login methods of the agent for a message, each with its description."""
         listed = [
             f"{get_str(method, 'id')} ({(first_str(method, 'description', 'name') or 'not described')[:200]})"
-            for method in self._methods[:_METHODS]
+            for method in self.state.methods[:_METHODS]
         ]
         return ", ".join(listed) or "none"
 
@@ -233,10 +252,10 @@ class AcpDecoder(Decoder):
                 f"speaks {PROTOCOL_VERSION}; take a version of the agent that speaks it",
             )
         agent = get_dict(result, "agentInfo")
-        self._version, self._agent = get_str(agent, "version"), get_str(agent, "name")
-        self._updates.habits = self._dialect.habits(self._agent)
-        self._can = can = get_dict(result, "agentCapabilities")
-        self._methods = get_dicts(result, "authMethods")
+        self.state.version, self.state.agent = get_str(agent, "version"), get_str(agent, "name")
+        self._updates.habits = self._dialect.habits(self.state.agent)
+        self.state.can = can = get_dict(result, "agentCapabilities")
+        self.state.methods = get_dicts(result, "authMethods")
         for server in self._mcp_servers:
             transport = server.get("type")
             if transport and get_dict(can, "mcpCapabilities").get(transport) is not True:
@@ -259,27 +278,27 @@ class AcpDecoder(Decoder):
 
     def _log_in(self) -> Decoded:
         method = self._request.auth_method
-        if method not in [get_str(offered, "id") for offered in self._methods]:
+        if method not in [get_str(offered, "id") for offered in self.state.methods]:
             return self._fail(
                 "authentication",
                 f"cannot log in at the agent by {method!r}, because it has no such method; it has: {self._listed_methods()}",
             )
-        return self._ask("authenticate", {"methodId": method}, AcpDecoder._open)
+        return self._ask("authenticate", {"methodId": method})
 
     def _open(self, _: Frame) -> Decoded:
         """Ask for a new session, or for the session of the request."""
-        can = self._can
+        can = self.state.can
         where: Frame = {"cwd": self._request.cwd, "mcpServers": self._mcp_servers}
         if self._request.system_prompt:
             text = {"type": "text", "text": self._request.system_prompt}
             where["systemPrompt"] = {"mode": "append", "content": [text]}
-        if self._session is None:
-            return self._ask("session/new", where, AcpDecoder._opened)
+        if self.state.session is None:
+            return self._ask("session/new", where)
         # Resume comes first: a load replays the whole session through the spool, at each turn.
         if isinstance(_of_sessions(can).get("resume"), dict):
-            return self._ask("session/resume", {"sessionId": self._wire, **where}, AcpDecoder._opened)
+            return self._ask("session/resume", {"sessionId": self._wire, **where})
         if can.get("loadSession") is True:
-            return self._ask("session/load", {"sessionId": self._wire, **where}, AcpDecoder._opened)
+            return self._ask("session/load", {"sessionId": self._wire, **where})
         return self._fail(
             "session_not_found",
             "cannot go on with this session, because the agent offers neither session/resume nor session/load; "
@@ -287,44 +306,45 @@ class AcpDecoder(Decoder):
         )
 
     def _opened(self, result: Frame) -> Decoded:
-        self._session = self._session or get_str(result, "sessionId")
-        if not self._session:
+        self.state.session = self.state.session or get_str(result, "sessionId")
+        if not self.state.session:
             return self._fail("protocol", "cannot prompt the agent, because its answer to session/new has no sessionId")
-        self._unsettled = self._loaded = self._asked == "session/load"
-        offers = Offers(result)
-        self._opened_as = _Opened(self._dialect.wire_id(self._session, resumed=self._request.resume), offers)
+        self.state.unsettled = self.state.loaded = self.state.asked == "session/load"
+        offers = Offers.of(result)
+        self.state.opened = _Opened(self._dialect.wire_id(self.state.session, resumed=self._request.resume), offers)
         asked = (offers.model(self._request.model), offers.mode(self._request.permission_mode))
         for setting in asked:
             if setting.error is not None:
                 return self._end(setting.error)
-        self._model, self._mode = (setting.value for setting in asked)
-        self._settings = [setting for setting in asked if setting.method]
+        self.state.model, self.state.mode = (setting.value for setting in asked)
+        self.state.settings = [setting for setting in asked if setting.method]
         return self._next()
 
     def _next(self) -> Decoded:
         """Send the next setting, or the prompt. After session/load, a round trip without old updates comes first."""
-        if self._settings:
-            setting = self._settings.pop(0)
-            return self._ask(
-                setting.method, {"sessionId": self._wire, **setting.params}, lambda dialogue, _: dialogue._next()
-            )
-        if self._unsettled:
-            self._unsettled = False
-            return self._ask(QUIET, {"sessionId": self._wire}, lambda dialogue, _: dialogue._next())
+        if self.state.settings:
+            setting = self.state.settings.pop(0)
+            return self._ask(setting.method, {"sessionId": self._wire, **setting.params})
+        if self.state.unsettled:
+            self.state.unsettled = False
+            return self._ask(QUIET, {"sessionId": self._wire})
         init = SessionInit(
-            native_session_id=self._session,
-            model=self._model,
-            permission_mode=self._mode,
-            backend_version=self._version,
-            agent=self._agent,
+            native_session_id=self.state.session,
+            model=self.state.model,
+            permission_mode=self.state.mode,
+            backend_version=self.state.version,
+            agent=self.state.agent,
         )
-        asked = self._ask("session/prompt", prompt_params(self._wire, self._prompt), AcpDecoder._prompted)
+        asked = self._ask("session/prompt", prompt_params(self._wire, self._prompt))
         return replace(asked, events=(init,))
 
-    def _ask(self, method: str, params: Frame, then: _Then) -> Decoded:
-        self._said = int(self._said) + 1
-        self._asked, self._then = method, then
-        return Decoded((), replies=(request_text(self._said, method, params),))
+    def _set(self, _: Frame) -> Decoded:
+        """Go on after a setting, or after a round trip."""
+        return self._next()
+
+    def _ask(self, method: str, params: Frame) -> Decoded:
+        self.state.said, self.state.asked = int(self.state.said) + 1, method
+        return Decoded((), replies=(request_text(self.state.said, method, params),))
 
     # The end
 
@@ -353,14 +373,14 @@ class AcpDecoder(Decoder):
         return self._end(TurnError(kind=kind, message=message))
 
     def _end(self, error: TurnError | None, reason: str | None = None, usage: Usage | None = None) -> Decoded:
-        self._asked = None
+        self.state.asked = None
         events = [*self._updates.finish(), *self._requests.close()]
         share, total = self._cost()
         terminal = Terminal(
             is_error=error is not None,
-            text="" if error else self._updates.text,
+            text="" if error else self.state.updates.text,
             stop_reason=reason,
-            usage=usage or self._updates.usage or Usage(),
+            usage=usage or self.state.updates.usage or Usage(),
             cost_usd=share,
             cost_total_usd=total,
             error=error,
@@ -370,7 +390,7 @@ class AcpDecoder(Decoder):
 
     def _cost(self) -> tuple[float | None, float | None]:
         """Return the turn's cost, and the session's cost to carry over."""
-        told, carried = self._updates.cost_usd, self._carried_usd
+        told, carried = self.state.updates.cost_usd, self._carried.cost_usd
         if told is None:
             return None, carried
         if self._request.later and self._dialect.cost_spans == "process":
@@ -403,8 +423,15 @@ def _block(part: str | Image) -> Frame:
     return {"type": "image", "mimeType": part.media_type, "data": part.data}
 
 
-_Then = Callable[[AcpDecoder, Frame], Decoded]
-"""Handler of an answer. A bound method would keep its decoder alive after the end."""
+_THEN: dict[str, Callable[[AcpDecoder, Frame], Decoded]] = {
+    "initialize": AcpDecoder._initialized,
+    "authenticate": AcpDecoder._open,
+    "session/new": AcpDecoder._opened,
+    "session/resume": AcpDecoder._opened,
+    "session/load": AcpDecoder._opened,
+    "session/prompt": AcpDecoder._prompted,
+}
+"""Handlers of the agent's answers, by the method of the request. All other requests are settings."""
 
 
 # Lines of JSON-RPC

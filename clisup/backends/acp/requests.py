@@ -34,15 +34,15 @@ class AgentRequests:
     def __init__(self, dialect: AcpDialect, updates: Updates, run: int) -> None:
         self._dialect = dialect
         self._updates = updates
-        self._questions = Questions(run)
+        self.questions = Questions(run)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open request in the agent's protocol."""
-        return self._questions.answer(approval_id, answer)
+        return self.questions.answer(approval_id, answer)
 
     def close(self) -> list[EventBase]:
         """Close all open requests: the agent waits for none of them."""
-        return self._questions.close()
+        return self.questions.close()
 
     def take(self, frame: Frame, method: str, line: Line) -> Decoded:
         """Return the approval of a request, or the refusal. Raises MalformedError for an id without a valid answer."""
@@ -78,7 +78,7 @@ class AgentRequests:
             answers = {"answers": answers_by_place(questions or (), answer)} if asked else {}
             return _result(number, {"outcome": _outcome(options, answer), **answers})
 
-        question = self._questions.ask(
+        question = self.questions.ask(
             number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
             reason=title,
         )  # fmt: skip
@@ -97,7 +97,7 @@ class AgentRequests:
 
         call = get_str(params, "toolCallId") or None
         told = self._updates.announce(call) if call else []
-        return [*told, self._questions.ask(number, word, tool_name=elicitation_tool(), input=asked, tool_use_id=call)]
+        return [*told, self.questions.ask(number, word, tool_name=elicitation_tool(), input=asked, tool_use_id=call)]
 
     def withdraw(self, params: Frame) -> Decoded:
         """Close the request of `$/cancel_request`, and answer it, as the protocol demands.
@@ -107,7 +107,7 @@ class AgentRequests:
         number = params.get("requestId")
         if isinstance(number, bool) or not isinstance(number, int | str):
             raise MalformedError("an id that is none")
-        events = self._questions.withdraw(number)
+        events = self.questions.withdraw(number)
         return Decoded(events, replies=(_error(number, _CANCELLED, "cancelled"),) if events else ())
 
 

@@ -6,8 +6,10 @@ session/set_mode (still in the schema) and `models` with session/set_model (remo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from clisup.backends.frames import Frame, first_str, get_dict, get_dicts, get_str
 from clisup.model.events import TurnError, TurnErrorKind
@@ -17,8 +19,7 @@ __all__ = ["Offers", "Setting"]
 _LISTED = 20  # names in a message
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """Choice of one value. The value is set once the agent has answered `method` (empty if already set). Or the error."""
 
     value: str | None
@@ -27,8 +28,7 @@ class Setting:
     error: TurnError | None = None
 
 
-@dataclass(frozen=True)
-class _Offer:
+class _Offer(Struct, frozen=True):
     """Values of one setting, each with its display name."""
 
     current: str | None
@@ -38,31 +38,37 @@ class _Offer:
     extra: Frame = field(default_factory=dict)
 
 
-class Offers:
-    """Models and permission modes that an agent offers in `opened`, its answer to session/new, load or resume."""
+class Offers(Struct, frozen=True):
+    """Models and permission modes that an agent offers."""
 
-    def __init__(self, opened: Frame) -> None:
-        self._model = _option(opened, "model") or _listed(
+    models: _Offer | None
+    modes: _Offer | None
+
+    @classmethod
+    def of(cls, opened: Frame) -> Self:
+        """Return the offers in the answer to session/new, load or resume."""
+        models = _option(opened, "model") or _listed(
             get_dict(opened, "models"), "currentModelId", "availableModels", "session/set_model", "modelId"
         )
         # session/set_mode goes first: every agent with modes takes it.
-        self._mode = _listed(
+        modes = _listed(
             get_dict(opened, "modes"), "currentModeId", "availableModes", "session/set_mode", "modeId"
         ) or _option(opened, "mode")
+        return cls(models, modes)
 
     def model(self, wanted: str | None) -> Setting:
         """Return the choice of the model for the first prompt of a process."""
-        return _choose("model", wanted, self._model, "model_not_found")
+        return _choose("model", wanted, self.models, "model_not_found")
 
     def mode(self, wanted: str | None) -> Setting:
         """Return the choice of the permission mode for the first prompt of a process."""
-        return _choose("permission mode", wanted, self._mode, "invalid_request")
+        return _choose("permission mode", wanted, self.modes, "invalid_request")
 
     def change(self, name: Literal["model", "permission_mode"], value: str) -> Setting:
         """Return a later choice. The value is set in any case, because the agent may have changed its setting meanwhile."""
         if name == "model":
-            return _choose("model", value, self._model and replace(self._model, current=None), "model_not_found")
-        return _choose("permission mode", value, self._mode and replace(self._mode, current=None), "invalid_request")
+            return _choose("model", value, self.models and replace(self.models, current=None), "model_not_found")
+        return _choose("permission mode", value, self.modes and replace(self.modes, current=None), "invalid_request")
 
 
 def _choose(what: str, wanted: str | None, offer: _Offer | None, kind: TurnErrorKind) -> Setting:

@@ -7,14 +7,16 @@ chunks only, without a sign of its end. The whole message and its end are theref
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from clisup.backends.acp.dialect import AcpDialect, Habits
 from clisup.backends.frames import (
+    Count,
     Frame,
+    Half,
     MalformedError,
     first_str,
     get_dict,
@@ -39,7 +41,7 @@ from clisup.model.events import (
 )
 from clisup.model.usage import Usage
 
-__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates"]
+__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates", "UpdatesState"]
 
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
@@ -55,17 +57,17 @@ SILENT = frozenset(
 )
 
 
-class _Chunks:
+class _Chunks(Struct):
     """Message that is being streamed. Its texts stay in pieces until its end."""
 
-    def __init__(self, message_id: str, native_id: str | None) -> None:
-        self.id = message_id
-        self.native_id = native_id
-        self.blocks: list[Block | tuple[Literal["text", "thinking"], list[str]]] = []
-        self.held = ""  # first half of a surrogate pair; the next chunk has the other half
+    id: str
+    native_id: str | None
+    blocks: list[Block | tuple[Literal["text", "thinking"], list[str]]] = field(default_factory=list)
+    held: Half = 0
+    """First half of a surrogate pair; the next chunk has the other half."""
 
     def add(self, kind: Literal["text", "thinking"], text: str) -> list[EventBase]:
-        whole, self.held = join_halves(self.held + text)
+        whole, self.held = join_halves(text, self.held)
         if not whole:
             return []
         last = self.blocks[-1] if self.blocks else None
@@ -81,25 +83,31 @@ class _Chunks:
         )
 
 
-class Updates:
-    """Conversation of one turn, in the dialect of one agent.
+class UpdatesState(Struct):
+    """State of `Updates`. `growing` is the id of the call whose input grows.
 
-    `text` is the turn's final text, `usage` the sum of the usage in single chunks. `habits` are known from `initialize` on.
+    `text` is the turn's final text, `usage` the sum of the usage in single chunks.
     """
+
+    message: _Chunks | None = None
+    count: Count = 0
+    tools: dict[str, AcpTool] = field(default_factory=dict)
+    growing: str | None = None
+    last_chunk: str = ""
+    system_error: bool = False
+    title: str | None = None
+    text: str = ""
+    usage: Usage | None = None
+    cost_usd: float | None = None
+
+
+class Updates:
+    """Conversation of one turn, in the dialect of one agent. `habits` are known from `initialize` on."""
 
     def __init__(self, dialect: AcpDialect) -> None:
         self._dialect = dialect
-        self._message: _Chunks | None = None
-        self._count = 0
-        self._tools: dict[str, AcpTool] = {}
-        self._growing: AcpTool | None = None
         self.habits = Habits()
-        self._last_chunk = ""
-        self._system_error = False
-        self._title: str | None = None
-        self.text = ""
-        self.usage: Usage | None = None
-        self.cost_usd: float | None = None
+        self.state = UpdatesState()
 
     def take(self, update: Frame) -> list[EventBase]:
         """Return the events of one update. Raises LookupError for an unknown kind, MalformedError for a wrong shape."""
@@ -119,26 +127,26 @@ class Updates:
 
     def announce(self, tool_id: str) -> list[EventBase]:
         """Return the event of a call that the agent has reported and that still waits for the rest of its input."""
-        tool = self._tools.get(tool_id)
+        tool = self.state.tools.get(tool_id)
         return [] if tool is None or tool.announced else self._announce(tool)
 
     @property
     def failure(self) -> str | None:
         """Agent's words for the failed request that ended its turn, for an agent that answers a failure with `end_turn`."""
-        if self._system_error:
-            return self.text.strip() or "the agent ended in a system error"
+        if self.state.system_error:
+            return self.state.text.strip() or "the agent ended in a system error"
         prefix = self.habits.error_prefix
-        return self._last_chunk if prefix and self._last_chunk.startswith(prefix) else None
+        return self.state.last_chunk if prefix and self.state.last_chunk.startswith(prefix) else None
 
     @property
     def ran_tools(self) -> bool:
         """Tell whether a tool ended, so that the agent asked the model again."""
-        return any(tool.ended for tool in self._tools.values())
+        return any(tool.ended for tool in self.state.tools.values())
 
     def finish(self) -> list[EventBase]:
         """End the turn: complete the last message, and report calls whose input never became complete."""
         events = self._end_message()
-        for tool in self._tools.values():
+        for tool in self.state.tools.values():
             if not tool.announced:
                 events += self._announce(tool)
         return events
@@ -156,7 +164,7 @@ class Updates:
         usage = self._dialect.chunk_usage(meta)
         events: list[EventBase] = []
         if text != "":  # an empty chunk only carries other fields
-            self._last_chunk = text or "" if kind == "text" else ""
+            self.state.last_chunk = text or "" if kind == "text" else ""
             message = self._begin(get_str(update, "messageId"), events)
             if block is None:
                 events += message.add(kind, text or "")
@@ -164,43 +172,43 @@ class Updates:
                 message.blocks.append(block)
         if usage is None:
             return events
-        self.usage = usage if self.usage is None else self.usage + usage
+        self.state.usage = usage if self.state.usage is None else self.state.usage + usage
         return events + self._end_message(usage)  # the tokens of a request come after its answer
 
     def _note(self, text: str) -> list[EventBase]:
         """Report the agent's own words, which the agent sends as words of the model."""
         events = self._end_message()
-        self._count += 1
-        name = f"message-{self._count}"
+        self.state.count += 1
+        name = f"message-{self.state.count}"
         note = AssistantMessage(message_id=name, blocks=(Block(kind="text", text=text),), synthetic=True)
         return [*events, MessageStart(message_id=name), note, MessageStop(message_id=name)]
 
     def _begin(self, native: str | None, events: list[EventBase]) -> _Chunks:
         """Return the message of a chunk, and append the events of its beginning to `events`."""
-        message = self._message
+        message = self.state.message
         if message is not None and (native is None or native == message.native_id):
             return message
         events += self._end_message()
-        self._count += 1
+        self.state.count += 1
         # Unique within the turn. An agent's own id may come again after a tool call.
-        message_id = f"message-{self._count}" if native is None else f"{native}#{self._count}"
-        self._message = _Chunks(message_id, native)
+        message_id = f"message-{self.state.count}" if native is None else f"{native}#{self.state.count}"
+        self.state.message = _Chunks(message_id, native)
         events.append(MessageStart(message_id=message_id))
-        return self._message
+        return self.state.message
 
     def _end_message(self, usage: Usage | None = None) -> list[EventBase]:
-        message = self._message
+        message = self.state.message
         if message is None:
             return []
-        self._message = None
+        self.state.message = None
         events: list[EventBase] = []
         if message.held:  # without its other half: one unknown character
             last = message.blocks[-1] if message.blocks else None
             kind = last[0] if isinstance(last, tuple) else "text"
-            message.held = ""
+            message.held = 0
             events += message.add(kind, "\ufffd")
         blocks = message.whole()
-        self.text = "".join(block.text or "" for block in blocks if block.kind == "text")
+        self.state.text = "".join(block.text or "" for block in blocks if block.kind == "text")
         if blocks:
             events.append(AssistantMessage(message_id=message.id, blocks=blocks))
         return [*events, MessageStop(message_id=message.id, usage=usage)]
@@ -211,7 +219,7 @@ class Updates:
         tool_id = get_str(update, "toolCallId")
         if not tool_id:
             raise MalformedError("a tool call without toolCallId")
-        tool = self._tools.setdefault(tool_id, AcpTool(tool_id))
+        tool = self.state.tools.setdefault(tool_id, AcpTool(tool_id))
         tool.learn(self._dialect.call(update))
         if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
             tool.fields.setdefault("name", tool.fields.get("title"))
@@ -232,10 +240,10 @@ class Updates:
         if not tool.announced and (state != "pending" or (has_input and self.habits.pending_input == "whole")):
             events += self._announce(tool)
         elif has_input and self.habits.pending_input == "grows":
-            self._growing = tool
+            self.state.growing = tool.id
         if state in _ENDED:
             tool.ended = True
-            self.text = self._last_chunk = ""  # a text before a tool's end is not the final text
+            self.state.text = self.state.last_chunk = ""  # a text before a tool's end is not the final text
             return [*events, result_of(tool, is_error=state == "failed")]
         if was_announced:
             events.append(ToolProgress(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields)))
@@ -243,10 +251,10 @@ class Updates:
 
     def _grown(self, update: Frame) -> list[EventBase]:
         """Return the call whose input is complete, because `update` does not add to it."""
-        tool = self._growing
+        tool = self.state.tools.get(self.state.growing or "")
         if tool is None or ("rawInput" in update and update.get("toolCallId") == tool.id):
             return []
-        self._growing = None
+        self.state.growing = None
         return [] if tool.announced else self._announce(tool)
 
     def _announce(self, tool: AcpTool) -> list[EventBase]:
@@ -257,21 +265,23 @@ class Updates:
     def _session_info(self, update: Frame) -> list[EventBase]:
         """Read the session's title. codex-acp 2.6.0 adds the thread's state; a final text explains its `systemError`."""
         title = get_str(update, "title")
-        events: list[EventBase] = [status("title", title)] if title and title != self._title else []
-        self._title = title or self._title
+        events: list[EventBase] = [status("title", title)] if title and title != self.state.title else []
+        self.state.title = title or self.state.title
         state = get_str(get_dict(get_dict(get_dict(update, "_meta"), "codex"), "threadStatus"), "type")
         if state is None:
             return events
-        self._system_error = state == "systemError"
-        if self._system_error:
+        self.state.system_error = state == "systemError"
+        if self.state.system_error:
             events += self._end_message()
-            self.text = ""
+            self.state.text = ""
         return events
 
     def _usage_update(self, update: Frame) -> list[EventBase]:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
-            self.cost_usd = get_number(cost, "amount") or None  # opencode 1.18.34 reports 0 for a model without a price
+            self.state.cost_usd = (
+                get_number(cost, "amount") or None
+            )  # opencode 1.18.34 reports 0 for a model without a price
         used = get_int(update, "used")
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
 
@@ -302,8 +312,7 @@ _TERMINAL_OUTPUT = ("terminal_output_delta", "terminal_output")
 TERMINAL_CHARS = 1_048_576  # limit of a command's output in pieces; the spool has all of it
 
 
-@dataclass
-class AcpTool:
+class AcpTool(Struct):
     """State of one tool call. Each update replaces the fields that it has.
 
     A command's output may stand outside `content`, beside a block of the type `terminal`: the output in pieces in
@@ -316,7 +325,7 @@ class AcpTool:
     announced: bool = False
     ended: bool = False
     output: list[str] = field(default_factory=list)
-    room: int = TERMINAL_CHARS
+    room: Count = TERMINAL_CHARS
     exit_code: int | None = None
     tells_terminal: bool = False
 

@@ -17,6 +17,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from clisup.backends.approvals import ApprovalAnswer, Questions
 from clisup.backends.base import Control, ControlAnswer
 from clisup.backends.elicitation import answer_to_elicitation, elicitation_input, elicitation_tool
@@ -159,13 +161,12 @@ def prompts_of_frame(frame: Frame) -> tuple[str, ...] | None:
     return (one,) if one is not None else None
 
 
-class LiveState:
+class LiveState(Struct):
     """State of a live process, by its frames since its turn or its rest began."""
 
-    def __init__(self) -> None:
-        self.prompts: tuple[str, ...] = ()
-        self.idle = False
-        self.given_up: frozenset[str] = frozenset()
+    prompts: tuple[str, ...] = ()
+    idle: bool = False
+    given_up: frozenset[str] = frozenset()
 
     def initialised(self, frame: Frame) -> None:
         """Read the `init` frame of a turn."""

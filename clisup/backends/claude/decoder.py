@@ -8,7 +8,9 @@ become typed structs. Rare frames go by name through tables. Unknown frames, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
@@ -57,6 +59,20 @@ _STREAM_EVENTS = STREAM_SILENT.keys() | {"message_start", "content_block_delta",
 _DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_delta"}
 
 
+class ClaudeState(Struct, kw_only=True):
+    """State of a turn. `refused` is the refusal of the prompt by a hook, `uses` that of `Questions`."""
+
+    tasks: Tasks
+    carried_usd: float | None
+    messages: ClaudeMessages = field(default_factory=ClaudeMessages)
+    denials: Denials = field(default_factory=Denials)
+    live: LiveState = field(default_factory=LiveState)
+    failure: ClaudeFailure = _NO_FAILURE
+    resets_at: str | None = None
+    refused: TurnError | None = None
+    uses: dict[str, int] = field(default_factory=dict)
+
+
 class ClaudeDecoder(Decoder):
     """Decoder of one claude process's stdout, from the first line of a turn on.
 
@@ -65,17 +81,20 @@ class ClaudeDecoder(Decoder):
     """
 
     passes_on = staticmethod(claude_passes_on)
+    state: ClaudeState
 
     def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
+        self._live = request is not None and request.live
         self._questions = Questions(request.run if request is not None else 0)
-        self._live = LiveState() if request is not None and request.live else None
-        self._carried_usd = carried.cost_usd
-        self._messages = ClaudeMessages()
-        self._tasks = Tasks(carried.background)
-        self._denials = Denials()
-        self._failure = _NO_FAILURE
-        self._resets_at: str | None = None
-        self._refused: TurnError | None = None  # refusal of the prompt by a hook
+        self.restore(self._begin(carried))
+
+    def _begin(self, carried: Carried) -> ClaudeState:
+        return ClaudeState(tasks=Tasks.of(carried.background), carried_usd=carried.cost_usd)
+
+    def restore(self, state: Any) -> None:
+        """Go on from this state."""
+        self.state = state
+        self._questions.uses = state.uses
 
     @property
     def background(self) -> Background:
@@ -83,7 +102,7 @@ class ClaudeDecoder(Decoder):
 
         A decoder for a follow-up turn needs the tasks in `Carried`.
         """
-        return self._tasks.background
+        return self.state.tasks.background
 
     def interrupt(self) -> str | None:
         """Return the request that ends the turn of a live process, which lives on (10 ms, 2.1.329).
@@ -99,12 +118,12 @@ class ClaudeDecoder(Decoder):
     @property
     def prompts(self) -> tuple[str, ...]:
         """Ids of the prompts with which a live process began its turn."""
-        return self._live.prompts if self._live else ()
+        return self.state.live.prompts
 
     @property
     def idle(self) -> bool:
         """Tell whether a live process has reported that only background tasks are left."""
-        return self._live is not None and self._live.idle
+        return self.state.live.idle
 
     @property
     def ends_when_idle(self) -> bool:
@@ -112,12 +131,12 @@ class ClaudeDecoder(Decoder):
 
         A live process with sub-agents at work is not idle (2.1.330). The process prints another result after their reports.
         """
-        return self._live is not None and self._tasks.begun
+        return self._live and self.state.tasks.begun
 
     @property
     def given_up(self) -> frozenset[str]:
         """Ids of prompts that a live process cancelled, before or after their beginning."""
-        return self._live.given_up if self._live else frozenset()
+        return self.state.live.given_up
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the `control_response` to an open permission request of a live process."""
@@ -181,19 +200,19 @@ class ClaudeDecoder(Decoder):
             if delta.text is None:
                 return ()  # STREAM_SILENT says why
             if data is line.data:
-                return self._messages.delta(parent, event.index, delta.kind, delta.text)
+                return self.state.messages.delta(parent, event.index, delta.kind, delta.text)
             # The line was repaired, so the original may hold halves of surrogate pairs.
             text = raw_delta_text(line.data) or delta.text
-            return self._messages.broken_delta(parent, event.index, delta.kind, text)
+            return self.state.messages.broken_delta(parent, event.index, delta.kind, text)
         if type(event) is MessageStartEvent:
-            return self._messages.start(parent, event.message)
+            return self.state.messages.start(parent, event.message)
         if type(event) is BlockStop:
-            return self._messages.stop_block(parent)
+            return self.state.messages.stop_block(parent)
         if type(event) is MessageDelta:
-            self._messages.note_end(parent, event.delta.stop_reason, event.usage)
+            self.state.messages.note_end(parent, event.delta.stop_reason, event.usage)
             return ()
         if type(event) is MessageStopEvent:
-            return self._messages.stop(parent, frame.abandoned_blocks)
+            return self.state.messages.stop(parent, frame.abandoned_blocks)
         return ()  # STREAM_SILENT says why
 
     def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
@@ -203,9 +222,9 @@ class ClaudeDecoder(Decoder):
         blocks = blocks_of(message.content)
         synthetic = message.model == _SYNTHETIC or frame.is_api_error_message is True
         if parent is None:
-            self._failure = _failure_of(frame, blocks) if synthetic else _NO_FAILURE
+            self.state.failure = _failure_of(frame, blocks) if synthetic else _NO_FAILURE
         return [
-            *self._messages.confirm(parent, message.id),
+            *self.state.messages.confirm(parent, message.id),
             AssistantMessage(
                 message_id=message.id, blocks=blocks, parent_tool_use_id=parent, synthetic=True if synthetic else None
             ),
@@ -223,7 +242,7 @@ class ClaudeDecoder(Decoder):
             if too_deep(data, [block.content for block in content]):
                 raise MalformedError("nested too deep")
             events += [tool_result(block, parent) for block in content if block.type == "tool_result"]
-            self._denials.see(events)
+            self.state.denials.see(events)
         if parent is not None:
             return events
         if frame.replay:
@@ -237,7 +256,7 @@ class ClaudeDecoder(Decoder):
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
             return unparsed(line, "malformed")
         key = _key(value)
-        if self._live is not None and (decoded := self._live_frame(self._live, key, value)) is not None:
+        if self._live and (decoded := self._live_frame(self.state.live, key, value)) is not None:
             return decoded
         if key in SILENT:
             return _NOTHING
@@ -279,43 +298,43 @@ class ClaudeDecoder(Decoder):
             return Decoded(asked(self._questions, frame))
         except (LookupError, MalformedError, ValueError):
             told, reply = unparsed(line, "unknown_type"), refused(frame)
-        return replace(told, replies=(reply,)) if reply is not None and self._live is not None else told
+        return replace(told, replies=(reply,)) if reply is not None and self._live else told
 
     def _rate_limit(self, frame: Frame) -> list[EventBase]:
         event = rate_limit(frame)
         if event.status == "rejected":
-            self._resets_at = event.resets_at
+            self.state.resets_at = event.resets_at
         return [event]
 
     def _denied(self, frame: Frame) -> list[EventBase]:
         events = RARE["system/permission_denied"](frame)
-        self._denials.see(events)
+        self.state.denials.see(events)
         return events
 
     def _informed(self, frame: Frame) -> list[EventBase]:
         outcome = get_dict(frame, "prompt_submit_outcome")
         refused = explain_hook(outcome=get_str(outcome, "kind"), reason=get_str(outcome, "reason"))
-        self._refused = refused or self._refused
+        self.state.refused = refused or self.state.refused
         return RARE["system/informational"](frame)
 
     def _result(self, frame: Frame) -> Decoded:
-        failure = replace(self._failure, resets_at=self._resets_at)
-        terminal = terminal_of(frame, carried_usd=self._carried_usd, failure=failure)
-        terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self._denials.unlisted))))
-        events = [*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)]
-        self._carried_usd = terminal.cost_total_usd
-        if self._refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
-            terminal = replace(terminal, is_error=True, text="", error=self._refused)
-        self._failure, self._resets_at, self._refused = _NO_FAILURE, None, None
+        failure = replace(self.state.failure, resets_at=self.state.resets_at)
+        terminal = terminal_of(frame, carried_usd=self.state.carried_usd, failure=failure)
+        terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self.state.denials.unlisted))))
+        events = [*self.state.messages.finish(), *self._questions.close(), *self.state.denials.rest(frame)]
+        self.state.carried_usd = terminal.cost_total_usd
+        if self.state.refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
+            terminal = replace(terminal, is_error=True, text="", error=self.state.refused)
+        self.state.failure, self.state.resets_at, self.state.refused = _NO_FAILURE, None, None
         return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
 
 
 _STATEFUL: dict[str, Callable[[ClaudeDecoder, Frame], list[EventBase]]] = {
-    "system/task_started": lambda decoder, frame: decoder._tasks.runs(frame),
-    "system/task_progress": lambda decoder, frame: decoder._tasks.runs(frame),
-    "system/task_updated": lambda decoder, frame: decoder._tasks.updated(frame),
-    "system/task_notification": lambda decoder, frame: decoder._tasks.notified(frame),
-    "system/background_tasks_changed": lambda decoder, frame: decoder._tasks.changed(frame),
+    "system/task_started": lambda decoder, frame: decoder.state.tasks.runs(frame),
+    "system/task_progress": lambda decoder, frame: decoder.state.tasks.runs(frame),
+    "system/task_updated": lambda decoder, frame: decoder.state.tasks.updated(frame),
+    "system/task_notification": lambda decoder, frame: decoder.state.tasks.notified(frame),
+    "system/background_tasks_changed": lambda decoder, frame: decoder.state.tasks.changed(frame),
     "system/informational": ClaudeDecoder._informed,
     "system/permission_denied": ClaudeDecoder._denied,
     "rate_limit_event": ClaudeDecoder._rate_limit,

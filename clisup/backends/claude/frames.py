@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from clisup.backends.frames import LARGEST, Frame, MalformedError
+from clisup.backends.frames import Count, Frame, MalformedError
 from clisup.model.events import DeltaKind
 
 __all__ = [
     "Assistant", "BlockDelta", "BlockStop", "ContentBlock", "HotFrame", "MessageDelta", "MessageStartEvent",
     "MessageStopEvent", "StreamEvent", "System", "UsageCounts", "User", "as_blocks", "decode_hot", "raw_delta_text",
 ]  # fmt: skip
-
-Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 
 
 class UsageCounts(Struct):

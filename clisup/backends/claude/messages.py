@@ -8,11 +8,13 @@ repeats the request, and no frame confirms the printed deltas. The CLI then prin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from clisup.backends.claude.frames import AbandonedBlocks, ContentBlock, MessageHead, UsageCounts, as_blocks
-from clisup.backends.frames import MalformedError, join_halves, status
+from clisup.backends.frames import Count, Half, MalformedError, join_halves, status
 from clisup.model.events import (
     Block,
     ContentDelta,
@@ -29,20 +31,21 @@ from clisup.model.usage import Usage
 __all__ = ["ClaudeMessages", "blocks_of", "tool_result", "tool_uses", "user_text"]
 
 
-class StreamedMessage:
-    """Message that is being streamed to one parent (None: the main conversation)."""
+CountName = Literal["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
 
-    __slots__ = ("counts", "halves", "message_id", "parent", "shown", "stop_reason")
 
-    def __init__(self, parent: str | None, head: MessageHead) -> None:
-        self.parent = parent
-        self.message_id = head.id
-        self.shown: set[int] = set()  # blocks with deltas that no assistant frame has confirmed
-        self.halves: dict[int, tuple[DeltaKind, str]] = {}
-        self.stop_reason: str | None = None
-        # The output count of message_start is a placeholder (1). The true count comes with message_delta.
-        self.counts = _counts(head.usage)
-        self.counts.pop("output_tokens", None)
+class StreamedMessage(Struct):
+    """Message that is being streamed to one parent (None: the main conversation).
+
+    `shown` are the blocks with deltas that no assistant frame has confirmed.
+    """
+
+    parent: str | None
+    message_id: str | None = None
+    shown: set[Count] = field(default_factory=set)
+    halves: dict[Count, tuple[DeltaKind, Half]] = field(default_factory=dict)
+    stop_reason: str | None = None
+    counts: dict[CountName, Count] = field(default_factory=dict)
 
     def delta(self, kind: DeltaKind, text: str, index: int) -> ContentDelta:
         return ContentDelta(kind, text, index, self.message_id, self.parent)
@@ -60,23 +63,23 @@ class StreamedMessage:
         return [Retracted(message_id=self.message_id, from_index=min(gone), reason=reason)] if gone else []
 
 
-class ClaudeMessages:
-    """Messages that are being streamed, one for each parent."""
+class ClaudeMessages(Struct):
+    """Messages that are being streamed, one for each parent: "" is the main conversation."""
 
-    __slots__ = ("_open",)
-
-    def __init__(self) -> None:
-        self._open: dict[str | None, StreamedMessage] = {}
+    open: dict[str, StreamedMessage] = field(default_factory=dict)
 
     def start(self, parent: str | None, head: MessageHead) -> list[EventBase]:
         events = self._retract_all(parent, "the request was repeated")
-        self._open[parent] = StreamedMessage(parent, head)
+        # The output count of message_start is a placeholder (1). The true count comes with message_delta.
+        counts = _counts(head.usage)
+        counts.pop("output_tokens", None)
+        self.open[parent or ""] = StreamedMessage(parent, head.id, counts=counts)
         events.append(MessageStart(message_id=head.id, model=head.model, parent_tool_use_id=parent))
         return events
 
     def delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
         """Return a delta. An empty delta (the first of each tool input) gives nothing."""
-        message = self._open.get(parent) or self._message(parent)
+        message = self.open.get(parent or "") or self._message(parent)
         if message.halves:
             return self.broken_delta(parent, index, kind, text)
         if not text:
@@ -87,8 +90,8 @@ class ClaudeMessages:
     def broken_delta(self, parent: str | None, index: int, kind: DeltaKind, text: str) -> tuple[EventBase, ...]:
         """Return a delta with halves of surrogate pairs. A high half at its end waits for the next delta of the block."""
         message = self._message(parent)
-        _, before = message.halves.pop(index, (kind, ""))
-        whole, held = join_halves(before + text)
+        _, before = message.halves.pop(index, (kind, 0))
+        whole, held = join_halves(text, before)
         if held:
             message.halves[index] = (kind, held)
         message.shown.add(index)
@@ -119,7 +122,7 @@ class ClaudeMessages:
 
     def confirm(self, parent: str | None, message_id: str | None) -> list[EventBase]:
         """Note an assistant frame: it confirms the deltas of its message, and retracts those of another message."""
-        message = self._open.get(parent)
+        message = self.open.get(parent or "")
         if message is None:
             return []
         if message.message_id != message_id:
@@ -129,23 +132,24 @@ class ClaudeMessages:
 
     def finish(self) -> list[EventBase]:
         """End the turn: later frames confirm nothing."""
-        events = [event for parent in self._open for event in self._retract_all(parent, "no message confirmed it")]
-        self._open.clear()
+        events = [event for parent in self.open for event in self._retract_all(parent, "no message confirmed it")]
+        self.open.clear()
         return events
 
     def _message(self, parent: str | None) -> StreamedMessage:
-        message = self._open.get(parent)
+        message = self.open.get(parent or "")
         if message is None:
-            message = self._open[parent] = StreamedMessage(parent, MessageHead())
+            message = self.open[parent or ""] = StreamedMessage(parent)
         return message
 
     def _retract_all(self, parent: str | None, reason: str) -> list[EventBase]:
-        message = self._open.get(parent)
+        message = self.open.get(parent or "")
         return message.retract(0, reason) if message is not None else []
 
 
-def _counts(usage: UsageCounts | None) -> dict[str, int]:
-    return {} if usage is None else {name: value for name, value in asdict(usage).items() if value is not None}
+def _counts(usage: UsageCounts | None) -> dict[CountName, int]:
+    told: dict[CountName, int | None] = {} if usage is None else asdict(usage)  # type: ignore[assignment]
+    return {name: value for name, value in told.items() if value is not None}
 
 
 # Content blocks

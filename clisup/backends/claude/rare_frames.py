@@ -8,6 +8,9 @@ and the spool keeps them. A frame in no table becomes `unparsed` with the reason
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
+
+from msgspec import Struct, field
 
 from clisup.backends.base import Background
 from clisup.backends.claude.errors import explain_retry
@@ -198,26 +201,29 @@ RARE: dict[str, Callable[[Frame], list[EventBase]]] = {
 _ENDED = frozenset({"completed", "failed", "stopped", "killed", "ended"})
 
 
-class Tasks:
+class Tasks(Struct):
     """Tasks that the CLI has reported.
 
     claude does not exit while a task runs (it kills the task after 600 s). claude waits in silence and then begins a turn
     of its own.
     """
 
-    __slots__ = ("_ids", "_kinds", "_states", "begun")
+    ids: frozenset[str]
+    kinds: dict[str, str]
+    """By task: only its first frames name the kind."""
+    states: dict[str, str] = field(default_factory=dict)
+    begun: bool = False
+    """Background work has begun in this turn."""
 
-    def __init__(self, background: Background) -> None:
-        self._states: dict[str, str] = {}
-        # Only the first frames of a task name its kind.
-        self._kinds = {task: kind for task, kind in background.items() if kind}
-        self._ids = frozenset(background)
-        self.begun = False  # background work has begun in this turn
+    @classmethod
+    def of(cls, background: Background) -> Self:
+        """Return the tasks at the start of a turn."""
+        return cls(frozenset(background), {task: kind for task, kind in background.items() if kind})
 
     @property
     def background(self) -> Background:
         """Tasks announced as background work and not ended."""
-        return {task_id: self._kinds.get(task_id) for task_id in sorted(self._ids)}
+        return {task_id: self.kinds.get(task_id) for task_id in sorted(self.ids)}
 
     def runs(self, frame: Frame) -> list[EventBase]:
         """Read the beginning of a task, or its progress."""
@@ -225,7 +231,7 @@ class Tasks:
 
     def updated(self, frame: Frame) -> list[EventBase]:
         patch = get_dict(frame, "patch")
-        state = get_str(patch, "status") or self._states.get(_need(frame, "task_id"), "running")
+        state = get_str(patch, "status") or self.states.get(_need(frame, "task_id"), "running")
         return [self._update({**frame, "description": patch.get("description")}, state)]
 
     def notified(self, frame: Frame) -> list[EventBase]:
@@ -241,28 +247,28 @@ class Tasks:
         if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
             raise MalformedError("tasks is no list of objects")
         tasks = {_need(task, "task_id"): task for task in listed if not task.get("ambient")}
-        gone = sorted(self._ids - tasks.keys())
-        self.begun = self.begun or not self._ids.issuperset(tasks)
-        self._ids = frozenset(tasks)
+        gone = sorted(self.ids - tasks.keys())
+        self.begun = self.begun or not self.ids.issuperset(tasks)
+        self.ids = frozenset(tasks)
         new = [
-            self._update(task, "running") for task_id, task in tasks.items() if self._states.get(task_id) != "running"
+            self._update(task, "running") for task_id, task in tasks.items() if self.states.get(task_id) != "running"
         ]
         ended = [
-            self._update({"task_id": task_id}, "ended") for task_id in gone if self._states.get(task_id) not in _ENDED
+            self._update({"task_id": task_id}, "ended") for task_id in gone if self.states.get(task_id) not in _ENDED
         ]
         return [*new, *ended]
 
     def _update(self, frame: Frame, state: str, report: str | None = None) -> TaskUpdate:
         task_id = _need(frame, "task_id")
-        self._states[task_id] = state
+        self.states[task_id] = state
         if state in _ENDED:
-            self._ids -= {task_id}
+            self.ids -= {task_id}
         kind = get_str(frame, "task_type")
         if kind:
-            self._kinds[task_id] = kind
+            self.kinds[task_id] = kind
         return TaskUpdate(
             task_id=task_id,
-            kind=self._kinds.get(task_id),
+            kind=self.kinds.get(task_id),
             state=state,
             description=get_str(frame, "description"),
             tool_use_id=get_str(frame, "tool_use_id"),

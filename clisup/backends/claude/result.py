@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.base import Terminal
@@ -136,44 +137,42 @@ def denied_tools(frame: Frame) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-class Denials:
+class Denials(Struct):
     """Refusals of a turn.
 
     Some refusals have a frame of their own. Refusals by a hook or an approval, and all of qwen's, are in the result only; their
     reason is the tool result that the model got.
     """
 
-    __slots__ = ("_told", "_unlisted", "_words")
-
-    def __init__(self) -> None:
-        self._told: set[str | None] = set()
-        self._unlisted: dict[str, None] = {}  # refusals without a call: no result lists them
-        self._words: dict[str, str] = {}
+    told: set[str | None] = field(default_factory=set)
+    without_call: dict[str, None] = field(default_factory=dict)
+    """Refusals without a call: no result lists them."""
+    words: dict[str, str] = field(default_factory=dict)
 
     def see(self, events: Iterable[EventBase]) -> None:
         """Note reported refusals, and tool results that may belong to unreported ones."""
         for event in events:
             if isinstance(event, PermissionDenied):
-                self._told.add(event.tool_use_id)
+                self.told.add(event.tool_use_id)
                 if event.tool_use_id is None:
-                    self._unlisted[event.name] = None
+                    self.without_call[event.name] = None
             elif isinstance(event, ToolResult) and event.is_error:
-                self._words[event.tool_use_id] = detail(event.content) or ""
+                self.words[event.tool_use_id] = detail(event.content) or ""
 
     @property
     def unlisted(self) -> tuple[str, ...]:
         """Return the names of the refusals that no result lists, each once."""
-        return tuple(self._unlisted)
+        return tuple(self.without_call)
 
     def rest(self, frame: Frame) -> list[EventBase]:
         """Return the refusals that only the result lists, and forget everything: the turn is over."""
         events: list[EventBase] = []
         for denial in get_dicts(frame, "permission_denials"):
             name, tool_use_id = get_str(denial, "tool_name"), get_str(denial, "tool_use_id")
-            if name and (tool_use_id is None or tool_use_id not in self._told):
-                reason = self._words.get(tool_use_id or "")
+            if name and (tool_use_id is None or tool_use_id not in self.told):
+                reason = self.words.get(tool_use_id or "")
                 events.append(PermissionDenied(tool_use_id=tool_use_id, name=name, reason=reason))
-        self._told.clear()
-        self._unlisted.clear()
-        self._words.clear()
+        self.told.clear()
+        self.without_call.clear()
+        self.words.clear()
         return events

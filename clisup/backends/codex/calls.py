@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct, field
+
 from clisup.backends.codex import items
 from clisup.backends.frames import Frame, decode_any, detail, get_str
 from clisup.model.events import EventBase, PermissionDenied, ToolResult, ToolUse
@@ -29,47 +31,47 @@ _FAILED = re.compile(r"^(?:Process exited with code [1-9]|Script failed)", re.MU
 _HEAD_ENDS = "\nOutput:\n"  # the output of a command follows, which may hold any words
 
 
-class Calls:
+class Calls(Struct):
     """Reported and answered tool calls."""
 
-    __slots__ = ("_answered", "_asked", "_inputs", "_names", "_processes")
-
-    def __init__(self) -> None:
-        self._asked: dict[str, ToolUse] = {}  # raw calls without an item
-        self._names: dict[str, str] = {}
-        self._answered: set[str] = set()
-        self._inputs: dict[str, Frame] = {}  # inputs of running items
-        self._processes: dict[str, str] = {}  # codex's names of the processes of running commands
+    asked: dict[str, ToolUse] = field(default_factory=dict)
+    """Raw calls without an item."""
+    names: dict[str, str] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    inputs: dict[str, Frame] = field(default_factory=dict)
+    """Inputs of running items."""
+    running: dict[str, str] = field(default_factory=dict)
+    """Codex's names of the processes of running commands."""
 
     def name_of(self, call: str | None) -> str | None:
-        asked = self._asked.get(call or "")
-        return self._names.get(call or "") or (asked.name if asked else None)
+        asked = self.asked.get(call or "")
+        return self.names.get(call or "") or (asked.name if asked else None)
 
     def input_of(self, call: str | None) -> Frame:
         """Return the input of a call that runs or waits for an approval. It is empty for a call without an item."""
-        return self._inputs.get(call or "", {})
+        return self.inputs.get(call or "", {})
 
     @property
     def processes(self) -> tuple[str, ...]:
         """Return codex's names of the processes of running commands."""
-        return tuple(self._processes.values())
+        return tuple(self.running.values())
 
     def started(self, item: Frame) -> list[EventBase]:
         use = items.tool_use(item)
-        self._inputs[use.tool_use_id] = use.input
+        self.inputs[use.tool_use_id] = use.input
         if (process := get_str(item, "processId")) is not None:
-            self._processes[use.tool_use_id] = process
+            self.running[use.tool_use_id] = process
         return self._tell(use)
 
     def completed(self, item: Frame) -> list[EventBase]:
         call = items.item_id(item)
         told = self._tell(items.tool_use(item))
-        self._inputs.pop(call, None)
-        self._processes.pop(call, None)
-        if call in self._answered:
+        self.inputs.pop(call, None)
+        self.running.pop(call, None)
+        if call in self.answered:
             return told
-        self._answered.add(call)
-        return [*told, *items.tool_result(item, self._names[call])]
+        self.answered.add(call)
+        return [*told, *items.tool_result(item, self.names[call])]
 
     def see(self, raw: Frame) -> list[EventBase]:
         """Read a raw response item. Only calls and their outputs count: other frames report the rest."""
@@ -77,28 +79,28 @@ class Calls:
         if call is None:
             return []
         if kind in _CALLS:
-            self._asked.setdefault(call, ToolUse(tool_use_id=call, name=_name(raw), input=_arguments(raw)))
-        elif kind in _OUTPUTS and call in self._asked and call not in self._answered:
+            self.asked.setdefault(call, ToolUse(tool_use_id=call, name=_name(raw), input=_arguments(raw)))
+        elif kind in _OUTPUTS and call in self.asked and call not in self.answered:
             text = _text(raw.get("output"))
-            if call not in self._names or _NOT_RUN.match(text):
-                return [*self._tell(self._asked[call]), *self._output(call, text)]
+            if call not in self.names or _NOT_RUN.match(text):
+                return [*self._tell(self.asked[call]), *self._output(call, text)]
         return []
 
     def _tell(self, use: ToolUse) -> list[EventBase]:
-        if use.tool_use_id in self._names:
+        if use.tool_use_id in self.names:
             return []
-        self._names[use.tool_use_id] = use.name
+        self.names[use.tool_use_id] = use.name
         return [use]
 
     def _output(self, call: str, text: str) -> list[EventBase]:
-        self._answered.add(call)
+        self.answered.add(call)
         head = text.partition(_HEAD_ENDS)[0]
         refused = bool(_REFUSED.search(head))
         failed = refused or bool(_NOT_RUN.match(head) or _FAILED.search(head))
         result = ToolResult(tool_use_id=call, content=text, is_error=failed)
         if not refused:
             return [result]
-        return [PermissionDenied(tool_use_id=call, name=self._names[call], reason=detail(text)), result]
+        return [PermissionDenied(tool_use_id=call, name=self.names[call], reason=detail(text)), result]
 
 
 def _name(raw: Frame) -> str:

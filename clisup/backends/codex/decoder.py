@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
@@ -50,41 +51,60 @@ __all__ = ["CodexDecoder", "CodexTurn"]
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 
-class CodexTurn(FrameDecoder):
+class TurnState(Struct, kw_only=True):
     """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end."""
 
-    given = frozenset({"_request"})
+    messages: CodexMessages = field(default_factory=CodexMessages)
+    calls: Calls = field(default_factory=Calls)
+    denied: dict[str, None] = field(default_factory=dict)
+    ended: bool = False
+
+
+class CodexState(TurnState, kw_only=True):
+    """State of one turn of app-server. `taken` are the ids of steered prompts, `uses` is that of `Questions`."""
+
+    thread: str | None
+    tokens: Tokens
+    turn: str | None = None
+    provider_asked: bool = False
+    limits: RateLimits = field(default_factory=RateLimits)
+    usage: Usage = Usage()
+    failure: CodexFailure | None = None
+    taken: list[str] = field(default_factory=list)
+    uses: dict[str, int] = field(default_factory=dict)
+
+
+class CodexTurn(FrameDecoder):
+    """Reader of one turn, common to `codex app-server` and `codex exec`."""
+
+    state: TurnState
 
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request
-        self._messages = CodexMessages()
-        self._calls = Calls()
-        self._denied: dict[str, None] = {}
-        self._ended = False
 
     def decode(self, line: Line) -> Decoded:
         """Decode one line. The terminal frame names the tools that codex has refused."""
         decoded = super().decode(line)
         for event in decoded.events:
             if isinstance(event, PermissionDenied):
-                self._denied[event.name] = None
+                self.state.denied[event.name] = None
         return decoded
 
     def _item(self, item: Frame, *, completed: bool) -> list[EventBase] | None:
         """Return the events of an item, or None for an unknown kind."""
         kind = items.kind_of(item)
         if items.is_tool(kind):
-            return self._calls.completed(item) if completed else self._calls.started(item)
+            return self.state.calls.completed(item) if completed else self.state.calls.started(item)
         if kind in items.MESSAGES:
-            return self._messages.completed(item) if completed else []
+            return self.state.messages.completed(item) if completed else []
         events = items.other_events(item)
         return events if completed or events is None or kind == "todo_list" else []
 
     def _terminal(
         self, error: TurnError | None, usage: Usage, total: Usage | None, *, interrupted: bool = False
     ) -> Terminal:
-        self._ended = True
-        text = self._messages.last_text
+        self.state.ended = True
+        text = self.state.messages.last_text
         return Terminal(
             is_error=error is not None,
             text="" if error else text,
@@ -92,7 +112,7 @@ class CodexTurn(FrameDecoder):
             usage_total=total,
             error=error,
             interrupted=interrupted,
-            denied=tuple(self._denied),
+            denied=tuple(self.state.denied),
             structured=object_in(text) if self._request.output_schema is not None and not error else None,
         )
 
@@ -101,30 +121,32 @@ class CodexDecoder(CodexTurn):
     """Decoder of one turn of one app-server process, from its first line on."""
 
     passes_on = staticmethod(codex_passes_on)
+    state: CodexState
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         super().__init__(request)
-        self._thread = request.native_session_id if request.later else None
-        self._turn: str | None = None
-        self._provider_asked = False
-        self._limits = RateLimits()
-        self._tokens = Tokens(carried, resumed=request.resume or request.later)
-        self._usage = Usage()
-        self._failure: CodexFailure | None = None
         self._questions = Questions(request.run)
-        self._taken: list[str] = []  # ids of steered prompts
+        thread = request.native_session_id if request.later else None
+        self.restore(CodexState(thread=thread, tokens=Tokens.of(carried, resumed=request.resume or request.later)))
+
+    def restore(self, state: Any) -> None:
+        """Go on from this state."""
+        self.state = state
+        self._questions.uses = state.uses
 
     def interrupt(self) -> str | None:
         """Return the requests that end the running turn and its commands, once codex has named the turn.
 
         The commands of a process for one turn end with the process.
         """
-        commands = self._calls.processes if self._request.live else ()
-        return interrupt(self._thread, self._turn, commands) if self._thread and self._turn else None
+        commands = self.state.calls.processes if self._request.live else ()
+        return (
+            interrupt(self.state.thread, self.state.turn, commands) if self.state.thread and self.state.turn else None
+        )
 
     def steer(self, later: str, request: LaunchRequest) -> str | None:
         """Return turn/steer for the running turn, once codex has named the turn."""
-        return steer(self._thread, self._turn, request) if self._thread and self._turn else None
+        return steer(self.state.thread, self.state.turn, request) if self.state.thread and self.state.turn else None
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the answer to an open question, in the form that codex wants for its kind."""
@@ -160,26 +182,26 @@ class CodexDecoder(CodexTurn):
     def _refused(self, error: Frame, asked: Any) -> Decoded:
         told = get_dict(error, "data")
         nameless = told.get("type") == "modelProviderNotConfigured" and told.get("modelProvider") == ""
-        if asked == THREAD and nameless and not self._provider_asked:
-            self._provider_asked = True
+        if asked == THREAD and nameless and not self.state.provider_asked:
+            self.state.provider_asked = True
             return Decoded((), replies=(ASK_PROVIDERS,))  # a thread with a written history
         message = get_str(error, "message") or "codex refused without a message"
         return self._end(explain_refusal(message))
 
     def _opened(self, result: Frame) -> Decoded:
         thread = get_dict(result, "thread")
-        self._thread = get_str(thread, "id")
-        if self._thread is None:
+        self.state.thread = get_str(thread, "id")
+        if self.state.thread is None:
             raise MalformedError("a thread without an id")
         init = self._init(result, get_dict(result, "sandbox"), get_str(thread, "cliVersion"))
-        return Decoded((init,), replies=(start_turn(self._thread, self._request),))
+        return Decoded((init,), replies=(start_turn(self.state.thread, self._request),))
 
     def _init(self, settings: Frame, sandbox: Frame, version: str | None = None) -> SessionInit:
         """Return the settings of the thread, and note the model."""
-        self._messages.model = get_str(settings, "model")
+        self.state.messages.model = get_str(settings, "model")
         return SessionInit(
-            native_session_id=self._thread,
-            model=self._messages.model,
+            native_session_id=self.state.thread,
+            model=self.state.messages.model,
             cwd=get_str(settings, "cwd"),
             permission_mode=_MODES.get(get_str(sandbox, "type") or ""),
             backend_version=version,
@@ -192,11 +214,11 @@ class CodexDecoder(CodexTurn):
         if not isinstance(asked, str | int):
             raise MalformedError("a request with an odd id")
         params = get_dict(frame, "params")
-        question = None if self._ended else ask(self._questions, self._calls, method, asked, params)
+        question = None if self.state.ended else ask(self._questions, self.state.calls, method, asked, params)
         if question is not None:
             return Decoded((question,))
         call = get_str(params, "itemId")
-        name = self._calls.name_of(call) or method
+        name = self.state.calls.name_of(call) or method
         reason = get_str(params, "reason") or get_str(params, "message")
         denied = PermissionDenied(tool_use_id=call, name=name, reason=(reason or "nobody is there to allow it")[:2000])
         return Decoded((denied,), replies=(answer_to(method, asked),))
@@ -225,16 +247,16 @@ class CodexDecoder(CodexTurn):
 
     def _is_foreign(self, params: Frame) -> bool:
         thread = get_str(params, "threadId")
-        return thread is not None and thread != self._thread
+        return thread is not None and thread != self.state.thread
 
     def _began(self, result: Frame) -> Decoded:
         """Note the id of the turn. The answer to a prompt has it, and the notification alone that of a compaction."""
-        self._turn = get_str(get_dict(result, "turn"), "id") or self._turn
+        self.state.turn = get_str(get_dict(result, "turn"), "id") or self.state.turn
         return NOTHING
 
     def _changed(self, params: Frame) -> list[EventBase]:
         """Report the model of a later turn, if it is another one: `thread/settings/updated` comes with a change only."""
-        if not self._request.later or self._ended:
+        if not self._request.later or self.state.ended:
             return []
         changed = get_dict(params, "threadSettings")
         return [self._init(changed, get_dict(changed, "sandboxPolicy"))]
@@ -243,8 +265,8 @@ class CodexDecoder(CodexTurn):
         """Begin an item. With a steered prompt, codex gives the message up that the model was writing."""
         item = get_dict(params, "item")
         if items.kind_of(item) == "user_message" and (prompt := get_str(item, "clientId")) is not None:
-            self._taken.append(prompt)
-            return self._messages.retract("a steered prompt replaced it")
+            self.state.taken.append(prompt)
+            return self.state.messages.retract("a steered prompt replaced it")
         return self._item(item, completed=False) or []
 
     def _item_completed(self, params: Frame) -> list[EventBase]:
@@ -256,23 +278,23 @@ class CodexDecoder(CodexTurn):
     def _used(self, params: Frame) -> list[EventBase]:
         """Report the tokens of one model call. codex may repeat tokens under the id of the previous turn: they do not count."""
         is_foreign = self._is_foreign(params)
-        used, context = self._tokens.see(params, main=not is_foreign)
-        if not is_foreign and (self._turn is None or get_str(params, "turnId") != self._turn):
+        used, context = self.state.tokens.see(params, main=not is_foreign)
+        if not is_foreign and (self.state.turn is None or get_str(params, "turnId") != self.state.turn):
             return []
         context = None if is_foreign else context
         if used is None:
             return [] if context is None else [UsageReport(usage=Usage(), context_tokens=context)]
-        self._usage += used
+        self.state.usage += used
         return [UsageReport(usage=used, context_tokens=context)]
 
     def _error(self, params: Frame) -> list[EventBase]:
         error = get_dict(params, "error")
         report = read_report(error)
         if params.get("willRetry") is not True:
-            self._failure = report
+            self.state.failure = report
             return []
         retry = retry_of(get_str(error, "message") or "", report) or retry_of("Reconnecting...", report)
-        return [*self._messages.retract("the stream was cut"), *([retry] if retry else [])]
+        return [*self.state.messages.retract("the stream was cut"), *([retry] if retry else [])]
 
     def _completed(self, turn: Frame) -> Decoded:
         status = get_str(turn, "status")
@@ -280,35 +302,35 @@ class CodexDecoder(CodexTurn):
             return self._end(None)
         if status == "interrupted":
             message = TurnError(kind="cancelled", message="the turn was interrupted")
-            return self._end(message, self._messages.keep(), interrupted=True)
+            return self._end(message, self.state.messages.keep(), interrupted=True)
         if status != "failed":
             raise MalformedError(f"a turn that ended as {status}")
         error = turn.get("error")
-        report = read_report(error) if isinstance(error, dict) else self._failure
-        return self._end(explain_report(report or CodexFailure(), self._limits.resets_at))
+        report = read_report(error) if isinstance(error, dict) else self.state.failure
+        return self._end(explain_report(report or CodexFailure(), self.state.limits.resets_at))
 
     def _end(
         self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False
     ) -> Decoded:
-        if self._ended:
+        if self.state.ended:
             return NOTHING
-        last = [*(events or []), *self._messages.retract("no message confirmed it"), *self._questions.close()]
-        terminal = self._terminal(error, self._usage, self._tokens.total, interrupted=interrupted)
+        last = [*(events or []), *self.state.messages.retract("no message confirmed it"), *self._questions.close()]
+        terminal = self._terminal(error, self.state.usage, self.state.tokens.total, interrupted=interrupted)
         if not self._request.live:
             return Decoded(last, terminal, (END_OF_INPUT,))
         own = (self._request.prompt_id,) if self._request.prompt_id else ()
-        return Decoded(last, replace(terminal, prompts=(*own, *self._taken)))
+        return Decoded(last, replace(terminal, prompts=(*own, *self.state.taken)))
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {
     "item/started": CodexDecoder._item_started,
     "item/completed": CodexDecoder._item_completed,
-    "item/agentMessage/delta": lambda decoder, params: decoder._messages.text_delta(params),
-    "item/plan/delta": lambda decoder, params: decoder._messages.text_delta(params),
-    "item/reasoning/summaryTextDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
-    "item/reasoning/textDelta": lambda decoder, params: decoder._messages.thinking_delta(params),
-    "rawResponseItem/completed": lambda decoder, params: decoder._calls.see(get_dict(params, "item")),
+    "item/agentMessage/delta": lambda decoder, params: decoder.state.messages.text_delta(params),
+    "item/plan/delta": lambda decoder, params: decoder.state.messages.text_delta(params),
+    "item/reasoning/summaryTextDelta": lambda decoder, params: decoder.state.messages.thinking_delta(params),
+    "item/reasoning/textDelta": lambda decoder, params: decoder.state.messages.thinking_delta(params),
+    "rawResponseItem/completed": lambda decoder, params: decoder.state.calls.see(get_dict(params, "item")),
     "thread/settings/updated": CodexDecoder._changed,
-    "account/rateLimits/updated": lambda decoder, params: decoder._limits.see(params),
+    "account/rateLimits/updated": lambda decoder, params: decoder.state.limits.see(params),
     "error": CodexDecoder._error,
 }

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from msgspec import Struct, field
+
 from clisup.backends.frames import (
+    Count,
     Frame,
     MalformedError,
     detail,
@@ -255,19 +258,24 @@ _OTHERS: dict[str, Callable[[Frame], list[EventBase]]] = {
 Kind = Literal["text", "thinking"]
 
 
-class CodexMessages:
+class _Part(Struct):
+    """Deltas of one part of a message."""
+
+    kind: Kind
+    index: Count
+    texts: list[str] = field(default_factory=list)
+
+
+class CodexMessages(Struct):
     """Streamed messages and reasoning of one turn. `last_text` is the last whole answer, which is codex's final text of a turn.
 
     `item/completed` has the whole text. A message that a broken stream cut has no such frame: the CLI repeats the request without
     the message, so the printed deltas are retracted. A message that was whole before the cut stays: the model gets it again.
     """
 
-    __slots__ = ("_open", "last_text", "model")
-
-    def __init__(self) -> None:
-        self._open: dict[str, dict[tuple[Kind, int], list[str]]] = {}
-        self.last_text = ""
-        self.model: str | None = None
+    open: dict[str, list[_Part]] = field(default_factory=dict)
+    last_text: str = ""
+    model: str | None = None
 
     def text_delta(self, params: Frame) -> list[EventBase]:
         return self._delta(params, "text", 0)
@@ -283,14 +291,23 @@ class CodexMessages:
         if not text:
             return []
         begun = self._begin(message_id)
-        self._open[message_id].setdefault((kind, index), []).append(text)
+        self._part(message_id, kind, index).texts.append(text)
         return [*begun, ContentDelta(kind=kind, text=text, index=index, message_id=message_id)]
+
+    def _part(self, message_id: str, kind: Kind, index: int) -> _Part:
+        """Return a part of an open message. A message has few parts, and its last one grows."""
+        parts = self.open[message_id]
+        for part in reversed(parts):
+            if part.index == index and part.kind == kind:
+                return part
+        parts.append(_Part(kind, index))
+        return parts[-1]
 
     def _begin(self, message_id: str) -> list[EventBase]:
         """Begin a message with its first text: codex begins items that stay empty (a refusal, encrypted reasoning)."""
-        if message_id in self._open:
+        if message_id in self.open:
             return []
-        self._open[message_id] = {}
+        self.open[message_id] = []
         return [MessageStart(message_id=message_id, model=self.model)]
 
     def completed(self, item: Frame) -> list[EventBase]:
@@ -298,26 +315,27 @@ class CodexMessages:
         message_id, blocks = item_id(item), message_blocks(item)
         if kind_of(item) != "reasoning" and blocks:
             self.last_text = blocks[0].text or ""
-        if not blocks and message_id not in self._open:
+        if not blocks and message_id not in self.open:
             return []
         return [*self._begin(message_id), *self._finish(message_id, blocks)]
 
     def _finish(self, message_id: str, blocks: tuple[Block, ...]) -> list[EventBase]:
-        del self._open[message_id]
+        del self.open[message_id]
         return [AssistantMessage(message_id=message_id, blocks=blocks), MessageStop(message_id=message_id)]
 
     def retract(self, reason: str) -> list[EventBase]:
         """Retract the open messages: nothing will confirm their deltas."""
         events: list[EventBase] = []
-        for message_id in self._open:
+        for message_id in self.open:
             events += [Retracted(message_id=message_id, reason=reason), MessageStop(message_id=message_id)]
-        self._open.clear()
+        self.open.clear()
         return events
 
     def keep(self) -> list[EventBase]:
         """Complete the open messages of an interrupted turn from their deltas."""
         events: list[EventBase] = []
-        for message_id, parts in list(self._open.items()):
-            blocks = tuple(Block(kind=kind, text="".join(text)) for (kind, _), text in sorted(parts.items()))
+        for message_id, parts in list(self.open.items()):
+            parts.sort(key=lambda part: (part.kind, part.index))
+            blocks = tuple(Block(kind=part.kind, text="".join(part.texts)) for part in parts)
             events += self._finish(message_id, blocks)
         return events

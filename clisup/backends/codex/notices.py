@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
+
+from msgspec import Struct, field
 
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_number, get_str, status, status_from
 from clisup.model.envelope import rfc3339
@@ -37,29 +40,32 @@ _SNAKE = (
 )  # fmt: skip
 
 
-class Tokens:
+class Tokens(Struct):
     """Tokens of each model call. With news of a limit or of the context's size, codex repeats the counts of the previous call.
 
     In a resumed thread codex first repeats the counts of the previous turn: under that turn's id or, before a compaction, under the
     new one (0.169.0). The first total is therefore compared with `carried`, the total at the end of the previous turn.
     """
 
-    __slots__ = ("_carried", "_told", "total")
+    carried: Usage | None
+    total: Usage | None
+    told: dict[str, tuple[Frame, Frame]] = field(default_factory=dict)
+    """By thread: its total, and the counts of its last call."""
 
-    def __init__(self, carried: Usage | None, *, resumed: bool) -> None:
-        self._told: dict[str | None, tuple[Frame, Frame]] = {}  # by thread: its total, and the counts of its last call
-        self._carried = (carried or Usage()) if resumed else None
-        self.total = carried
+    @classmethod
+    def of(cls, carried: Usage | None, *, resumed: bool) -> Self:
+        """Return the tokens at the start of a turn."""
+        return cls((carried or Usage()) if resumed else None, carried)
 
     def see(self, params: Frame, *, main: bool) -> tuple[Usage | None, int | None]:
         """Return the new usage of a call, and the size of the context. A thread's total grows with each call.
 
         `main` marks the session's own thread, as opposed to a sub-agent's.
         """
-        thread, told = get_str(params, "threadId"), get_dict(params, "tokenUsage")
+        thread, told = get_str(params, "threadId") or "", get_dict(params, "tokenUsage")
         total, last = get_dict(told, "total"), get_dict(told, "last")
-        total_before, last_before = self._told.get(thread, ({}, {}))
-        self._told[thread] = total, last
+        total_before, last_before = self.told.get(thread, ({}, {}))
+        self.told[thread] = total, last
         is_call = not total or total != total_before
         before = usage_of(total_before) if total_before or not main else self.total
         if main and total:
@@ -70,7 +76,7 @@ class Tokens:
 
     def _is_repeated(self, total: Usage) -> bool:
         """Tell whether this is the thread's total before this turn. If that total is unknown, the first total of a resumed thread is."""
-        before, self._carried = self._carried, None
+        before, self.carried = self.carried, None
         return before is not None and before.total_tokens in (None, total.total_tokens)
 
 
@@ -85,14 +91,12 @@ def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:
     return used if used.total_tokens else None
 
 
-class RateLimits:
+class RateLimits(Struct):
     """Limits of the account, reported when they change: codex repeats them with every answer, mostly without a value."""
 
-    __slots__ = ("_told", "resets_at")
-
-    def __init__(self) -> None:
-        self._told: dict[str, RateLimit] = {}
-        self.resets_at: str | None = None  # time of a reached limit
+    told: dict[str, RateLimit] = field(default_factory=dict)
+    resets_at: str | None = None
+    """Time of a reached limit."""
 
     def see(self, params: Frame) -> list[EventBase]:
         snapshot = get_dict(params, "rateLimits")
@@ -111,8 +115,8 @@ class RateLimits:
             )
             if event.status == "rejected":
                 self.resets_at = event.resets_at
-            if self._told.get(name) != event:
-                self._told[name] = event
+            if self.told.get(name) != event:
+                self.told[name] = event
                 events.append(event)
         return events
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct, field
+
 from clisup.backends.base import Decoded
-from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, join_halves
+from clisup.backends.frames import Count, Frame, MalformedError, get_dict, get_str, join_halves
 from clisup.backends.gemini.result import is_denial, terminal_of
 from clisup.backends.lines import FrameDecoder
 from clisup.backends.long_texts import gemini_passes_on
@@ -32,18 +34,29 @@ from clisup.model.lines.framing import Line
 __all__ = ["GeminiDecoder"]
 
 
-class _AnswerText:
+class _AnswerText(Struct):
     """Message that is being streamed: its text since the last tool call, and the index of the next block."""
 
-    __slots__ = ("id", "index", "pieces")
-
-    def __init__(self, message_id: str) -> None:
-        self.id = message_id
-        self.index = 0
-        self.pieces: list[str] = []
+    id: str
+    index: Count = 0
+    pieces: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         return "".join(self.pieces)
+
+
+class GeminiState(Struct):
+    """State of a turn.
+
+    `answer` is the model's text since the last tool call, `complaint` an error after which the model has not gone on, and
+    `tools` has the names of the called tools, by call.
+    """
+
+    message: _AnswerText | None = None
+    answer: list[str] = field(default_factory=list)
+    complaint: str | None = None
+    denied: dict[str, None] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
 
 
 class GeminiDecoder(FrameDecoder):
@@ -55,11 +68,7 @@ class GeminiDecoder(FrameDecoder):
     passes_on = staticmethod(gemini_passes_on)
 
     def __init__(self) -> None:
-        self._message: _AnswerText | None = None
-        self._answer: list[str] = []  # the model's text since the last tool call
-        self._complaint: str | None = None  # an error after which the model has not gone on
-        self._denied: dict[str, None] = {}
-        self._tools: dict[str, str] = {}  # names of the called tools, by call
+        self.state: GeminiState = GeminiState()
 
     def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
         """Decode a frame. A `result` ends the turn."""
@@ -76,7 +85,9 @@ class GeminiDecoder(FrameDecoder):
                 return Decoded(self._error(frame))
             case "result":
                 events = self._stop()
-                return Decoded(events, terminal_of(frame, "".join(self._answer), self._complaint, self._denied))
+                return Decoded(
+                    events, terminal_of(frame, "".join(self.state.answer), self.state.complaint, self.state.denied)
+                )
             case str():
                 return None
         raise MalformedError("a frame without a type")
@@ -92,19 +103,19 @@ class GeminiDecoder(FrameDecoder):
         text = join_halves(text)[0]
         events, message = self._start(line)
         message.pieces.append(text)
-        self._answer.append(text)
+        self.state.answer.append(text)
         return (*events, ContentDelta(kind="text", text=text, index=message.index, message_id=message.id))
 
     def _start(self, line: Line) -> tuple[Sequence[EventBase], _AnswerText]:
         """Return the open message. gemini has no message ids, so the place of the first line names a message."""
         ended: Sequence[EventBase] = ()
-        if self._complaint is not None:  # a hook asked for another answer
-            ended, self._complaint = self._stop(), None
-            self._answer.clear()
-        if self._message is not None:
-            return (), self._message
-        self._message = _AnswerText(f"line-{line.start}")
-        return (*ended, MessageStart(message_id=self._message.id)), self._message
+        if self.state.complaint is not None:  # a hook asked for another answer
+            ended, self.state.complaint = self._stop(), None
+            self.state.answer.clear()
+        if self.state.message is not None:
+            return (), self.state.message
+        self.state.message = _AnswerText(f"line-{line.start}")
+        return (*ended, MessageStart(message_id=self.state.message.id)), self.state.message
 
     def _tool_use(self, frame: Frame, line: Line) -> Sequence[EventBase]:
         call, name = get_str(frame, "tool_id"), get_str(frame, "tool_name")
@@ -112,8 +123,8 @@ class GeminiDecoder(FrameDecoder):
             raise MalformedError("a tool call without its id or name")
         arguments = get_dict(frame, "parameters")
         events, message = self._start(line)
-        self._tools[call] = name
-        self._answer.clear()  # a text before a call is no final answer
+        self.state.tools[call] = name
+        self.state.answer.clear()  # a text before a call is no final answer
         block = Block(kind="tool_use", tool_use_id=call, name=name, input=arguments)
         confirmed = self._confirm(message)
         message.index += 1
@@ -132,9 +143,9 @@ class GeminiDecoder(FrameDecoder):
         message = get_str(error, "message")
         content = get_str(frame, "output") or message or ""
         events: list[EventBase] = list(self._stop())
-        name = self._tools.get(call)
+        name = self.state.tools.get(call)
         if name is not None and is_denial(get_str(error, "type"), name):
-            self._denied[name] = None
+            self.state.denied[name] = None
             events.append(PermissionDenied(tool_use_id=call, name=name, reason=message))
         events.append(ToolResult(tool_use_id=call, content=content, is_error=status == "error"))
         return events
@@ -143,7 +154,7 @@ class GeminiDecoder(FrameDecoder):
         severity, message = get_str(frame, "severity"), get_str(frame, "message")
         if message is None:
             raise MalformedError("an error without its message")
-        self._complaint = message
+        self.state.complaint = message
         return (BackendStatus(status=severity or "error", detail=message),)
 
     def _confirm(self, message: _AnswerText) -> Sequence[EventBase]:
@@ -157,7 +168,7 @@ class GeminiDecoder(FrameDecoder):
         return (AssistantMessage(message_id=message.id, blocks=(block,)),)
 
     def _stop(self) -> Sequence[EventBase]:
-        message, self._message = self._message, None
+        message, self.state.message = self.state.message, None
         if message is None:
             return ()
         return (*self._confirm(message), MessageStop(message_id=message.id))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct, field
+
 from clisup.backends.base import Decoded
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status
 from clisup.backends.lines import FrameDecoder
@@ -43,6 +45,22 @@ _FORBIDDEN = "The user has specified a rule which prevents"  # the model is told
 _OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
 
 
+class OpencodeState(Struct):
+    """State of a turn.
+
+    `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied` and `rejected` count since the
+    last terminal frame.
+    """
+
+    session: str | None = None
+    message: str | None = None
+    texts: list[str] = field(default_factory=list)
+    usage: Usage = Usage()
+    cost: float = 0.0
+    denied: dict[str, None] = field(default_factory=dict)
+    rejected: bool = False
+
+
 class OpencodeDecoder(FrameDecoder):
     """Decoder of one opencode process's stdout, from the first line of a turn on.
 
@@ -50,13 +68,7 @@ class OpencodeDecoder(FrameDecoder):
     """
 
     def __init__(self) -> None:
-        self._session: str | None = None
-        self._message: str | None = None  # the open step
-        self._texts: list[str] = []  # of the open step
-        self._usage = Usage()  # since the last terminal frame, as the three below
-        self._cost = 0.0
-        self._denied: dict[str, None] = {}
-        self._rejected = False
+        self.state: OpencodeState = OpencodeState()
 
     @staticmethod
     def passes_on(frame: Frame, path: Path) -> bool:
@@ -69,9 +81,9 @@ class OpencodeDecoder(FrameDecoder):
         if kind is None:
             raise MalformedError("a frame without a type")
         decoded = self._decode(kind, frame)
-        if decoded is None or session is None or self._session is not None:
+        if decoded is None or session is None or self.state.session is not None:
             return decoded
-        self._session = session
+        self.state.session = session
         return Decoded((SessionInit(native_session_id=session), *decoded.events), decoded.terminal)
 
     def _decode(self, kind: str, frame: Frame) -> Decoded | None:
@@ -96,21 +108,21 @@ class OpencodeDecoder(FrameDecoder):
         message = get_str(part, "messageID")
         if message is None:
             raise MalformedError("a part without its message")
-        if message == self._message:
+        if message == self.state.message:
             return ()
-        stopped, self._message = self._stop(), message
-        self._texts.clear()
+        stopped, self.state.message = self._stop(), message
+        self.state.texts.clear()
         return (*stopped, MessageStart(message_id=message))
 
     def _stop(self) -> Sequence[EventBase]:
-        message, self._message = self._message, None
+        message, self.state.message = self.state.message, None
         return () if message is None else (MessageStop(message_id=message),)
 
     def _text(self, part: Frame) -> Sequence[EventBase]:
         if part.get("synthetic") is True:  # opencode's own prompt after it has compacted the context
             return (status("continued", get_str(part, "text")),)
         events = self._block(part, "text")
-        self._texts.append(get_str(part, "text") or "")
+        self.state.texts.append(get_str(part, "text") or "")
         return events
 
     def _block(self, part: Frame, kind: str) -> Sequence[EventBase]:
@@ -119,7 +131,7 @@ class OpencodeDecoder(FrameDecoder):
             raise MalformedError("a text without its words")
         started = self._start(part)
         block = Block(kind="text" if kind == "text" else "thinking", text=text)
-        return (*started, AssistantMessage(message_id=self._message, blocks=(block,))) if text else started
+        return (*started, AssistantMessage(message_id=self.state.message, blocks=(block,))) if text else started
 
     def _tool(self, part: Frame) -> Sequence[EventBase]:
         call, name, state = get_str(part, "callID"), get_str(part, "tool"), get_dict(part, "state")
@@ -140,20 +152,20 @@ class OpencodeDecoder(FrameDecoder):
         )
 
     def _denial(self, call: str, name: str, error: str) -> Sequence[EventBase]:
-        self._rejected = self._rejected or error.startswith(_REJECTED)
+        self.state.rejected = self.state.rejected or error.startswith(_REJECTED)
         if not error.startswith((_REJECTED, _FORBIDDEN)):
             return ()
-        self._denied[name] = None
+        self.state.denied[name] = None
         return (PermissionDenied(tool_use_id=call, name=name, reason=error),)
 
     def _finish(self, part: Frame) -> Decoded:
         reason = get_str(part, "reason")
-        self._usage += _usage(get_dict(part, "tokens"))
-        self._cost += get_number(part, "cost") or 0.0
-        text = "".join(self._texts)
+        self.state.usage += _usage(get_dict(part, "tokens"))
+        self.state.cost += get_number(part, "cost") or 0.0
+        text = "".join(self.state.texts)
         stopped = self._stop()
-        if self._rejected:
-            tools = ", ".join(self._denied)
+        if self.state.rejected:
+            tools = ", ".join(self.state.denied)
             error = TurnError(
                 kind="permission", message=f"opencode ended the turn, because nobody could allow: {tools}"
             )
@@ -170,9 +182,9 @@ class OpencodeDecoder(FrameDecoder):
         return Decoded(stopped, self._terminal("", found, None))
 
     def _terminal(self, text: str, error: TurnError | None, reason: str | None) -> Terminal:
-        usage, cost, denied = self._usage, self._cost, tuple(self._denied)
-        self._usage, self._cost, self._rejected = Usage(), 0.0, False
-        self._denied.clear()
+        usage, cost, denied = self.state.usage, self.state.cost, tuple(self.state.denied)
+        self.state.usage, self.state.cost, self.state.rejected = Usage(), 0.0, False
+        self.state.denied.clear()
         return Terminal(
             is_error=error is not None,
             text=text,

@@ -21,17 +21,18 @@ import re
 from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, answers_by_place
 from clisup.backends.base import Carried, Decoded, LaunchRequest
-from clisup.backends.claude.decoder import ClaudeDecoder
-from clisup.backends.claude.frames import Assistant, Count, StreamEvent, UsageCounts, User
+from clisup.backends.claude.decoder import ClaudeDecoder, ClaudeState
+from clisup.backends.claude.frames import Assistant, StreamEvent, UsageCounts, User
 from clisup.backends.claude.messages import blocks_of, tool_uses
-from clisup.backends.claude.rare_frames import session_init
+from clisup.backends.claude.rare_frames import Tasks, session_init
 from clisup.backends.claude.result import denied_tools
 from clisup.backends.frames import (
+    Count,
     Frame,
     MalformedError,
     get_dict,
@@ -87,29 +88,45 @@ class _EndFrame(Struct):
 _END = msgspec.json.Decoder(_EndFrame)
 
 
-class _Open:
+class _Open(Struct):
     """Message that is being streamed, or that was streamed last."""
 
-    def __init__(self, message_id: str | None) -> None:
-        self.message_id = message_id
-        self.confirmed = 0  # blocks confirmed by assistant frames; the CLI counts from 0 again after each frame
-        self.error_text: str | None = None  # a waiting delta that looks like the CLI's own words
-        self.error_index = 0
-        self.shown = False  # part of it is an event, and no tool result has answered it
+    message_id: str | None = None
+    confirmed: Count = 0
+    """Blocks confirmed by assistant frames; the CLI counts from 0 again after each frame."""
+    error_text: str | None = None
+    """A waiting delta that looks like the CLI's own words."""
+    error_index: Count = 0
+    shown: bool = False
+    """Part of it is an event, and no tool result has answered it."""
+
+
+class QwenState(ClaudeState, kw_only=True):
+    """State of a turn.
+
+    `asked` holds the open permission requests by tool call: the approval, the CLI's own id, and the questions of the model.
+    """
+
+    carried_usage: Usage | None
+    asked: dict[str, tuple[str, str, list[str] | None]] = field(default_factory=dict)
+    began: bool = False
+    notified: bool = False
+    last: _Open = field(default_factory=_Open)
 
 
 class QwenDecoder(ClaudeDecoder):
     """Decoder of one qwen process's stdout. `carried` holds the running usage at the turn's start."""
 
     passes_on = staticmethod(qwen_passes_on)
+    state: QwenState
 
     def __init__(self, carried: Carried, request: LaunchRequest | None = None) -> None:
         super().__init__(carried, request)
         self._expand = request is not None and request.expand  # a command of the CLI may need no model
-        self._asked: dict[str, tuple[str, str, list[str] | None]] = {}
-        self._began = self._notified = False
-        self._carried_usage = carried.usage
-        self._last = _Open(None)
+
+    def _begin(self, carried: Carried) -> QwenState:
+        tasks = Tasks.of(carried.background)
+        return QwenState(tasks=tasks, carried_usd=carried.cost_usd, carried_usage=carried.usage)
 
     @property
     def ends_when_idle(self) -> bool:
@@ -118,7 +135,7 @@ class QwenDecoder(ClaudeDecoder):
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the `control_response` to an open permission request of a live process. Raises `UsageError` for odd answers."""
-        questions = next((texts for named, _, texts in self._asked.values() if named == approval_id), None)
+        questions = next((texts for named, _, texts in self.state.asked.values() if named == approval_id), None)
         if questions is not None and answer.decision == "allow":
             places = answers_by_place(questions, answer)
             answer = replace(answer, updated_input={**(answer.updated_input or {}), "answers": places})
@@ -134,13 +151,13 @@ class QwenDecoder(ClaudeDecoder):
         events: list[EventBase] = []
         for event in told:
             if isinstance(event, MessageStart):
-                self._last = _Open(event.message_id)
+                self.state.last = _Open(event.message_id)
             events += self._shown(event) if isinstance(event, ContentDelta) else [event]
         return events
 
     def _shown(self, event: ContentDelta) -> list[ContentDelta]:
         """Return a delta at its place in the whole message. A delta like a failure waits for its `assistant` frame."""
-        last = self._last
+        last = self.state.last
         event = replace(event, index=(event.index or 0) + last.confirmed)
         given = self._release()
         if event.kind == "text" and event.text.startswith(API_ERROR):
@@ -151,7 +168,7 @@ class QwenDecoder(ClaudeDecoder):
 
     def _release(self) -> list[ContentDelta]:
         """Return the delta that waited: the model's text follows, so the delta was no failure."""
-        last = self._last
+        last = self.state.last
         if last.error_text is None:
             return []
         kind: DeltaKind = "text"
@@ -161,14 +178,14 @@ class QwenDecoder(ClaudeDecoder):
 
     def _assistant(self, frame: Assistant, data: bytes) -> list[EventBase]:
         """Return the blocks of a frame as blocks of the open message. Without partial messages the frame has its own id."""
-        message, parent, last = frame.message, frame.parent_tool_use_id, self._last
+        message, parent, last = frame.message, frame.parent_tool_use_id, self.state.last
         if parent is not None:
             return super()._assistant(frame, data)
         if not isinstance(message.content, str) and too_deep(data, [block.input for block in message.content]):
             raise MalformedError("nested too deep")
         if last.message_id is None:
-            self._last = last = _Open(message.id)
-        events = self._placed(self._messages.confirm(None, last.message_id))
+            self.state.last = last = _Open(message.id)
+        events = self._placed(self.state.messages.confirm(None, last.message_id))
         blocks, error = _without_error(blocks_of(message.content), last.error_text)
         if blocks:
             events.append(AssistantMessage(message_id=last.message_id, blocks=blocks))
@@ -189,7 +206,7 @@ class QwenDecoder(ClaudeDecoder):
             return
         counts = end.usage
         used = counts is not None and bool(counts.input_tokens or counts.output_tokens)
-        self._messages.note_end(None, end.stop_reason, _counts(counts) if counts is not None and used else None)
+        self.state.messages.note_end(None, end.stop_reason, _counts(counts) if counts is not None and used else None)
 
     def _user(self, frame: User, data: bytes) -> list[EventBase]:
         """Return tool results. They answer the message before them, so a later retry does not retract that message."""
@@ -197,9 +214,9 @@ class QwenDecoder(ClaudeDecoder):
             _of_the_tool(event) if isinstance(event, ToolResult) else event for event in super()._user(frame, data)
         ]
         results = [event for event in events if isinstance(event, ToolResult)]
-        self._last.shown = self._last.shown and not results
+        self.state.last.shown = self.state.last.shown and not results
         for result in results:
-            if (asked := self._asked.pop(result.tool_use_id or "", None)) is not None:
+            if (asked := self.state.asked.pop(result.tool_use_id or "", None)) is not None:
                 events += self._questions.withdraw(asked[1])
         return events
 
@@ -220,11 +237,11 @@ class QwenDecoder(ClaudeDecoder):
             if isinstance(event, ApprovalRequested) and event.tool_use_id is not None:
                 asks = [get_str(asked, "question") or "" for asked in get_dicts(event.input, "questions")]
                 texts = asks if event.tool_name == _ASKS_USER else None
-                self._asked[event.tool_use_id] = (event.approval_id, get_str(frame, "request_id") or "", texts)
+                self.state.asked[event.tool_use_id] = (event.approval_id, get_str(frame, "request_id") or "", texts)
         return decoded
 
     def _init(self, frame: Frame) -> list[EventBase]:
-        self._began = True
+        self.state.began = True
         return session_init(frame, mode="permission_mode", version="qwen_code_version")
 
     def _retry(self, frame: Frame) -> list[EventBase]:
@@ -233,9 +250,9 @@ class QwenDecoder(ClaudeDecoder):
         delay_ms = get_number(told, "delayMs")
         events: list[EventBase] = []
         again = told.get("preserveText") is not True
-        if again and (self._last.shown or get_int(told, "discardedToolCalls")):
-            events.append(Retracted(message_id=self._last.message_id, reason="the request is repeated"))
-            self._last.shown = False
+        if again and (self.state.last.shown or get_int(told, "discardedToolCalls")):
+            events.append(Retracted(message_id=self.state.last.message_id, reason="the request is repeated"))
+            self.state.last.shown = False
         events.append(
             BackendRetry(
                 attempt=get_int(told, "attempt"),
@@ -248,20 +265,20 @@ class QwenDecoder(ClaudeDecoder):
 
     def _task_started(self, frame: Frame) -> list[EventBase]:
         task = get_dict(frame, "data")
-        return self._tasks.runs({**task, "task_type": task.get("subagent_type")})
+        return self.state.tasks.runs({**task, "task_type": task.get("subagent_type")})
 
     def _task_notified(self, frame: Frame) -> list[EventBase]:
-        self._notified = self._notified or not self._began
-        return self._tasks.notified(get_dict(frame, "data"))
+        self.state.notified = self.state.notified or not self.state.began
+        return self.state.tasks.notified(get_dict(frame, "data"))
 
     def _result(self, frame: Frame) -> Decoded:
         said = frame.get("is_error")
         if not isinstance(said, bool):
             raise MalformedError("is_error is missing")
         error = get_dict(frame, "error")
-        idle = not said and self._last.message_id is None  # the model was not asked
-        share, total = _share(_usage(get_dict(frame, "usage")), self._carried_usage, idle=idle)
-        self._carried_usage = total
+        idle = not said and self.state.last.message_id is None  # the model was not asked
+        share, total = _share(_usage(get_dict(frame, "usage")), self.state.carried_usage, idle=idle)
+        self.state.carried_usage = total
         text = "" if said else get_str(frame, "result") or ""
         failure = explain_error(get_str(error, "message") or "") if said else None
         if idle and not text and not self._expand:
@@ -274,11 +291,13 @@ class QwenDecoder(ClaudeDecoder):
             error=failure,
             denied=denied_tools(frame),
             structured=frame.get("structured_result"),
-            follow_up=self._notified,
+            follow_up=self.state.notified,
             interrupted=failure is not None and failure.kind == "cancelled",
         )
-        self._began = self._notified = False
-        return Decoded([*self._messages.finish(), *self._questions.close(), *self._denials.rest(frame)], terminal)
+        self.state.began = self.state.notified = False
+        return Decoded(
+            [*self.state.messages.finish(), *self._questions.close(), *self.state.denials.rest(frame)], terminal
+        )
 
 
 def _key(frame: Frame) -> str:

@@ -67,9 +67,10 @@ class Run:
         self._sink, self._dir, self._adapter, self._settings = sink, run_dir, adapter, settings
         self._request, self._live, limits = settings.request, settings.request.live, settings.limits
         self._checkpoints = Checkpoints(run_dir)
-        at = self._checkpoints.load(sink.turn)
         self._decoder: Decoder = adapter.decoder(sink.carried, self._request)
-        self._decoder.restore(at.decoder)
+        at = self._checkpoints.load(sink.turn, self._decoder.state)
+        if at.decoder is not None:
+            self._decoder.restore(at.decoder)
         self._out = SpoolLines(run_dir.out, at.place["out"], limits.line_bytes)
         self._err = SpoolLines(run_dir.err, at.place["err"], limits.line_bytes)
         self._batch = Batch(sink.record, run_dir, settings.storage, self._blocked)
@@ -95,7 +96,8 @@ class Run:
         self._given_up: frozenset[str] = frozenset()  # prompts that the CLI dropped since its last idle state
         self.used_before = sink.turn.begin["out"] > 0  # an earlier turn has ended in this process
         self.terminal: Terminal | None = None
-        self.tracker = at.tracker or PhaseTracker(self.used_before, background=self._decoder.background)
+        self.tracker = at.tracker or PhaseTracker(self.used_before)
+        self.tracker.background = self._decoder.background
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
@@ -154,6 +156,9 @@ class Run:
         if self.spoke:  # from a checkpoint
             self._sink.first_frame()
             self.watchdog.phase_changed()
+        if (why := self._checkpoints.damage) is not None:
+            text = f"the turn is decoded from its start, because its checkpoint cannot be used: {why}"
+            self.note(Notice(code="checkpoint_ignored", message=text, data={"why": why}))
         self._termination.resume()
         await self._batch.with_retry(self._stdin.repeat)
         try:

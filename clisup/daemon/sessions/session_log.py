@@ -97,6 +97,7 @@ def _watchdog(event: ev.WatchdogNotice) -> Line:
 
 NOTICES: dict[str, tuple[Level, str]] = {
     "adopted": ("info", "turn adopted"),
+    "checkpoint_ignored": ("warning", "checkpoint ignored"),
     "closed": ("info", "session closed"),
     "foreign_writes": ("warning", "foreign writes"),
     "held": ("info", "turn held"),
@@ -111,7 +112,7 @@ NOTICES: dict[str, tuple[Level, str]] = {
 
 def _notice(event: ev.Notice) -> Line:
     if event.code in NOTICES:
-        return *NOTICES[event.code], {}
+        return *NOTICES[event.code], {"why": (event.data or {}).get("why")}
     own = not event.code.startswith("client.")  # codes of a client
     return "debug", "notice", {"code": event.code if own else "client"}
 

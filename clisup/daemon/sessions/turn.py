@@ -43,7 +43,7 @@ from clisup.model.events import (
 )
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import TurnRecord
-from clisup.model.sessions.turn_state import SpoolPlace, TurnState
+from clisup.model.sessions.turn_state import SpoolPlace, StartRecord, TurnState
 from clisup.policy.watchdog import LadderKind, ladder_for
 from clisup.store.session_dir import RunDir
 
@@ -255,8 +255,8 @@ class TurnRunner:
         if self._tools is not None:
             run.watchdog.hold(held=len(self._tools.calls) > 0)  # a bridge may have reconnected first
         record = None if turn.process_started else await self._storage.with_retry(run_dir.start_record)
-        if record and record.get("pid"):
-            started = await self._process_started(record, run_dir)
+        if record and (pid := record.get("pid")) is not None:
+            started = await self._process_started(record, pid, run_dir)
             run.note(started)  # the run waits for a bad disk from here on, not the turn
         return run
 
@@ -377,10 +377,10 @@ class TurnRunner:
             prompt_ids=(draft.request.prompt_id,) if draft.request.live and draft.request.prompt_id else None,
         )
 
-    async def _process_started(self, word: dict[str, Any], run_dir: RunDir) -> ProcessStarted:
+    async def _process_started(self, word: StartRecord, pid: int, run_dir: RunDir) -> ProcessStarted:
         intent = await self._storage.with_retry(run_dir.intent)
         return ProcessStarted(
-            pid=word["pid"],
+            pid=pid,
             start_time=word.get("start_time"),
             argv=tuple(self._context.redact(_short(part)) for part in intent.get("argv", ())),
             env_names=tuple(intent.get("env_names", ())),

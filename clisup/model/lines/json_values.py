@@ -7,6 +7,7 @@ foreign lines bound both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _MARKS = (b",", b"[", b"{")
@@ -70,6 +71,20 @@ def is_deeper(value: object, data: bytes, levels: int) -> bool:
         if not level:
             return False
     return True
+
+
+def has_larger_number(value: object, limit: int) -> bool:
+    """Tell whether a value of JSON has a whole number beyond `limit`, at any depth."""
+    level = [value]
+    while level:
+        if any(type(node) is int and abs(node) > limit for node in level):
+            return True
+        level = [child for node in level if type(node) in (dict, list) for child in _children(node)]
+    return False
+
+
+def _children(node: Any) -> Iterable[object]:
+    return node.values() if type(node) is dict else node
 
 
 def _below(level: list[Any]) -> list[Any]:

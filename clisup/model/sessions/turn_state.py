@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Required, TypedDict
+from typing import Annotated, NamedTuple, Required, TypedDict
+
+from msgspec import Meta
 
 from clisup.model.structs import JsonObject
 
@@ -102,6 +104,19 @@ class TurnState(TypedDict, total=False):
     first_words: str  # of the first prompt
 
 
+Pid = Annotated[int, Meta(ge=1, lt=2**31)]
+
+
+class StartRecord(TypedDict, total=False):
+    """Part of a keeper's start.json that the daemon reads."""
+
+    stage: str
+    pid: Pid | None
+    start_time: int | None
+    keeper_pid: Pid
+    env_attested: bool | None
+
+
 class Intent(TypedDict, total=False):
     """Intent of a run (intent.json), written before the start. An intent holds names of variables, never values."""
 
@@ -109,6 +124,6 @@ class Intent(TypedDict, total=False):
     argv: list[str]
     env_names: list[str]
     cgroup: str | None
-    transcript_at: int
+    transcript_at: Annotated[int, Meta(ge=0, lt=2**63)]
     native: tuple[str | None, bool]  # the native session id, and whether the run resumes the session
     live: dict[str, str]  # the fingerprint of a live run

@@ -1,0 +1,42 @@
+"""Typed records in files of the state directory. A process of a CLI can write these files, so nothing in them is trusted."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from clisup.host.failpoints import failpoint
+from clisup.host.files import RECORD_LIMIT, OddFileError, read_file, storage_error
+from clisup.host.log import event_logger
+
+__all__ = ["read_record"]
+
+T = TypeVar("T")
+_log = event_logger()
+
+
+def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None:
+    """Return the record in `path`, or None for a missing file and for a file without such a record.
+
+    The log names an ignored file. Raises `WorldError(storage_failed)` if the disk refuses.
+    """
+    try:
+        failpoint("file.read")
+        value = json.loads(read_file(path, limit), parse_constant=_refuse)
+        return msgspec.convert(value, kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OddFileError as error:
+        _log.warning("file ignored", path=path, why=error.strerror)
+    except (ValueError, RecursionError, OverflowError):  # a crash of the machine leaves an empty file
+        _log.warning("file ignored", path=path, why="it holds no such record")
+    except OSError as error:
+        raise storage_error("read", path, error) from None
+    return None
+
+
+def _refuse(word: str) -> NoReturn:
+    """Refuse NaN and infinities, which are no JSON."""
+    raise ValueError(word)
