@@ -24,11 +24,11 @@ from clisup.host.log import LOG
 from clisup.host.process.executables import (
     Executable,
     VersionProbe,
-    ask,
     find_executable,
     find_worker,
     missing_packages,
 )
+from clisup.host.process.helpers import ask
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
 from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
@@ -242,7 +242,9 @@ class Backend:
             )
         argv, _ = await self.ready()
         env, _ = self.environment(request_env={}, sets={}, markers={})
-        answer = await ask((*argv, *flags), env, limit_s=MODELS_LIMIT_S, limit_bytes=MODELS_LIMIT_BYTES)
+        answer = await ask(
+            (*argv, *flags), env, purpose="models", limit_s=MODELS_LIMIT_S, limit_bytes=MODELS_LIMIT_BYTES
+        )
         line = answer.output.strip().rpartition("\n")[2]
         with suppress(ValueError):
             if answer.exit_code == 0 and isinstance(found := json.loads(line), list):
