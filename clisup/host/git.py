@@ -1,7 +1,7 @@
 """git as a helper program: contained, bounded in time and output, and without the programs that a repository names.
 
 A model's tool may have written anything into the repository and the worktree. So git searches for no repository: it gets
-the directories (`Place`). It reads no settings of the repository either, but a private copy of the harmless ones: its
+the directories (`GitPlace`). It reads no settings of the repository either, but a private copy of the harmless ones: its
 common directory (GIT_COMMON_DIR, gitrepository-layout(5)) is a directory of links to the real one, with a configuration
 of its own. A tool cannot change the settings between a check and their use, because git reads only what was checked.
 """
@@ -24,7 +24,7 @@ from clisup.host.files import make_private_dir, read_small, storage_error
 from clisup.host.git_settings import Setting, allowed_settings, filters_of, is_sparse, parsed, rendered
 from clisup.host.process.helpers import HelperOutput, ask
 
-__all__ = ["GIT_AT_ONCE", "GIT_LIMIT_S", "Git", "GitOutput", "Place", "git_environment"]
+__all__ = ["GIT_AT_ONCE", "GIT_LIMIT_S", "Git", "GitOutput", "GitPlace", "git_environment"]
 
 GIT_LIMIT_S = 50.0
 """Limit of one git command. A client waits for 60 s."""
@@ -76,7 +76,7 @@ _ERROR_LIMIT = 8192
 _WORDS = 300
 
 
-class Place(NamedTuple):
+class GitPlace(NamedTuple):
     """Repository of a git command: its directory with HEAD and index, its common directory, and its working tree.
 
     Only linked worktrees have two directories. A command that needs no files has no working tree.
@@ -139,7 +139,7 @@ class Git:
 
     async def run(
         self,
-        place: Place,
+        place: GitPlace,
         *arguments: str,
         stdin: bytes = b"",
         limit_bytes: int = GIT_OUTPUT_LIMIT,
@@ -162,17 +162,17 @@ class Git:
         """Run `git rev-parse` in a directory that may be in any repository. It reads the settings and runs no program."""
         return await self._run(("-C", directory, "rev-parse", *arguments), {}, b"", GIT_OUTPUT_LIMIT, GIT_LIMIT_S)
 
-    async def sparse_settings(self, place: Place) -> bytes:
+    async def sparse_settings(self, place: GitPlace) -> bytes:
         """Return a `config.worktree` with the settings of a sparse checkout, empty if the checkout is not sparse."""
         return rendered(filter(is_sparse, await self._own_settings(place)))
 
     # -- settings of the repository ------------------------------------------------------------------------------------
 
-    async def _settings(self, place: Place) -> list[Setting]:
+    async def _settings(self, place: GitPlace) -> list[Setting]:
         """Return all settings of the repository, without included files."""
         return await self._listed(os.path.join(place.common_dir, "config")) + await self._own_settings(place)
 
-    async def _own_settings(self, place: Place) -> list[Setting]:
+    async def _own_settings(self, place: GitPlace) -> list[Setting]:
         """Return the settings of this working tree alone, if the repository has such settings."""
         shared = await self._listed(os.path.join(place.common_dir, "config"))
         if (b"extensions.worktreeconfig", b"true") not in shared:
@@ -198,7 +198,7 @@ class Git:
             self._known[digest] = parsed(done.data) if done is not None else []
         return self._known[digest]
 
-    async def _check_filters(self, place: Place, settings: list[Setting], places: dict[str, str]) -> None:
+    async def _check_filters(self, place: GitPlace, settings: list[Setting], places: dict[str, str]) -> None:
         """Refuse a repository with a filter that the user's own settings do not define.
 
         Without the filter, git would take the filtered files for changed ones, and commit them as they are.
@@ -220,7 +220,7 @@ class Git:
             )
 
     @asynccontextmanager
-    async def _copy(self, place: Place, settings: list[Setting]) -> AsyncIterator[str]:
+    async def _copy(self, place: GitPlace, settings: list[Setting]) -> AsyncIterator[str]:
         """Make a common directory with links to the real one, and with the allowed settings. Remove it afterwards."""
         data = rendered(allowed_settings(settings))
         copy = await trio.to_thread.run_sync(self._make_copy, place.common_dir, data)

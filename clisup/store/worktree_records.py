@@ -6,12 +6,11 @@ A model's tool can write a record, too. One that clisup would not have written i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clisup.config.session_spec import SessionWorktree
 from clisup.host.files import make_private_dir, read_small, storage_error, write_json
@@ -88,20 +87,14 @@ def load_records(state_dir: str) -> tuple[dict[str, WorktreeRecord], list[str]]:
     return found, damaged
 
 
-class _StoredRecord(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    worktree: SessionWorktree
-    digest: str
-    kept: str | None = None
-
-
 def _read(path: str) -> WorktreeRecord | None:
     try:
-        stored = _StoredRecord.model_validate_json(read_small(path, RECORD_LIMIT))
-    except (OSError, ValidationError):
+        raw = json.loads(read_small(path, RECORD_LIMIT))
+        worktree = SessionWorktree.model_validate(raw["worktree"], strict=True)
+        kept = raw.get("kept")
+        return WorktreeRecord(worktree, str(raw["digest"]), kept if isinstance(kept, str) else None)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    return WorktreeRecord(stored.worktree, stored.digest, stored.kept)
 
 
 def directory_of_worktrees(git_dir: str, top: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.host.git import Git, GitOutput, Place, git_environment
+from clisup.host.git import Git, GitOutput, GitPlace, git_environment
 
-NOWHERE = Place("/nonexistent", "/nonexistent")
+NOWHERE = GitPlace("/nonexistent", "/nonexistent")
 
 
 def fake(folder: Path, script: str) -> Git:

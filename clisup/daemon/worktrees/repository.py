@@ -11,13 +11,13 @@ from clisup.config.session_spec import SessionWorktree
 from clisup.daemon.worktrees.links import fault_of_link, find_own_git_dir, foreign_tree, write_link
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import write_atomic
-from clisup.host.git import Git, GitOutput, Place
+from clisup.host.git import Git, GitOutput, GitPlace
 from clisup.store.worktree_records import BRANCH_PREFIX, directory_of_worktrees
 
 __all__ = [
     "Entry",
-    "Plan",
     "Repository",
+    "WorktreePlan",
     "check_free",
     "commit_of",
     "entries",
@@ -55,7 +55,7 @@ def failed(what: str, done: GitOutput) -> WorldError:
 class Repository(NamedTuple):
     """Repository around a directory. `prefix` is the directory's place below `top`; `branch` is None if detached."""
 
-    place: Place
+    place: GitPlace
     prefix: str
     branch: str | None
 
@@ -75,15 +75,15 @@ class Repository(NamedTuple):
         return directory_of_worktrees(self.git_dir, self.top)
 
 
-def store_of(worktree: SessionWorktree) -> Place:
+def store_of(worktree: SessionWorktree) -> GitPlace:
     """Return the place of commands that need no files."""
-    return Place(worktree.git_dir, worktree.git_dir)
+    return GitPlace(worktree.git_dir, worktree.git_dir)
 
 
-def files_of(worktree: SessionWorktree) -> Place:
+def files_of(worktree: SessionWorktree) -> GitPlace:
     """Return the place of commands on the files of a worktree."""
     own = worktree.own_git_dir or os.path.join(worktree.git_dir, "worktrees", os.path.basename(worktree.path))
-    return Place(own, worktree.git_dir, worktree.path)
+    return GitPlace(own, worktree.git_dir, worktree.path)
 
 
 async def located(worktree: SessionWorktree) -> SessionWorktree:
@@ -133,7 +133,7 @@ async def inspect(git: Git, cwd: str) -> Repository:
             f"cannot make a worktree of {cwd}: {fault}",
             f"check {top}/.git; git worktree repair mends the links of a worktree that was moved",
         )
-    place = Place(own, common, top)
+    place = GitPlace(own, common, top)
     branch = await git.run(place, "symbolic-ref", "-q", "--short", "HEAD")
     return Repository(place, lines[3].rstrip("/"), branch.line if branch.ok else None)
 
@@ -146,21 +146,21 @@ def _submodules(what: str) -> UsageError:
     )
 
 
-async def commit_of(git: Git, place: Place, name: str) -> str | None:
+async def commit_of(git: Git, place: GitPlace, name: str) -> str | None:
     """Return the id of the commit that `name` means, or None."""
     found = await git.run(place, "rev-parse", "--verify", "-q", f"{name}^{{commit}}")
     return found.line if found.ok and found.line else None
 
 
-class Plan(NamedTuple):
+class WorktreePlan(NamedTuple):
     """Worktree that a session would get, the session's cwd in it, and the working tree of the request."""
 
     worktree: SessionWorktree
     cwd: str
-    source: Place
+    source: GitPlace
 
 
-async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> Plan:
+async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> WorktreePlan:
     """Return the worktree that a session would get. Raises `UsageError(worktree_refused)`."""
     repository = await inspect(git, cwd)
     there = repository.place
@@ -204,7 +204,7 @@ async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> P
         target=repository.branch,
         left_changes=bool(status.out),
     )
-    return Plan(made, os.path.join(path, prefix) if prefix else path, there)
+    return WorktreePlan(made, os.path.join(path, prefix) if prefix else path, there)
 
 
 async def entries(git: Git, worktree: SessionWorktree) -> list[Entry]:
@@ -222,7 +222,7 @@ async def entries(git: Git, worktree: SessionWorktree) -> list[Entry]:
     return [first._replace(path=os.path.dirname(worktree.git_dir) if named else worktree.repository), *linked]
 
 
-async def holder_of(git: Git, worktree: SessionWorktree, branch: str) -> Place | None:
+async def holder_of(git: Git, worktree: SessionWorktree, branch: str) -> GitPlace | None:
     """Return the working tree that has a branch checked out, or None. Raises `UsageError(worktree_refused)`.
 
     A tree that the repository names, but that does not name the repository, is refused.
@@ -237,7 +237,7 @@ async def holder_of(git: Git, worktree: SessionWorktree, branch: str) -> Place |
     if own is not None:
         fault = await trio.to_thread.run_sync(fault_of_link, common, own, path)
         if fault is None:
-            return Place(own, common, path)
+            return GitPlace(own, common, path)
     raise refused(
         "target_busy",
         f"cannot land on {branch}, which is checked out in {path}: {fault}",
@@ -284,7 +284,7 @@ async def make(git: Git, wanted: SessionWorktree) -> None:
         raise failed(f"make a worktree at {wanted.path}", done)
 
 
-async def reset_new(git: Git, wanted: SessionWorktree, source: Place) -> None:
+async def reset_new(git: Git, wanted: SessionWorktree, source: GitPlace) -> None:
     """Check out the files of a new worktree, unless an earlier attempt did. Raises `WorldError(git_failed)`.
 
     git writes the index after the files. Without an index, no person and no CLI has worked there. `source` is the working
@@ -306,7 +306,7 @@ async def reset_new(git: Git, wanted: SessionWorktree, source: Place) -> None:
         raise failed(f"check out {wanted.base[:12]} at {wanted.path}", done)
 
 
-async def _has_index(place: Place) -> bool:
+async def _has_index(place: GitPlace) -> bool:
     return await trio.to_thread.run_sync(os.path.exists, os.path.join(place.git_dir, "index"))
 
 

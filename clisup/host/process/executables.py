@@ -9,7 +9,6 @@ import glob
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -20,7 +19,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
-from clisup.host.process.helpers import HELPER_LIMIT_S, ask
+from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask
 
 PROBE_LIMIT_S = HELPER_LIMIT_S
 FAILED_PROBE_S = 30.0  # for so long, a caller with `patience_s` accepts the failure of an earlier probe
@@ -155,7 +154,7 @@ class VersionProbe:
         asking: _PendingProbe,
     ) -> None:
         try:
-            answer = await ask(argv, env, purpose="version", stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)
+            answer = await ask(argv, env, purpose="version", stderr=DISCARD, limit_s=PROBE_LIMIT_S)
             asking.version = parse(answer.output)
         except Exception as error:  # an adapter's code may raise anything: the callers get the error
             asking.error = error

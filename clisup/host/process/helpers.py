@@ -25,13 +25,25 @@ from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.keepers import KeeperZygote, start_helper_guard
 
-__all__ = ["HELPERS", "HELPER_LIMIT_S", "HELPER_OUTPUT_LIMIT", "PIPE_GRACE_S", "HelperOutput", "ask", "run_helper"]
+__all__ = [
+    "DISCARD",
+    "HELPERS",
+    "HELPER_LIMIT_S",
+    "HELPER_OUTPUT_LIMIT",
+    "PIPE_GRACE_S",
+    "HelperOutput",
+    "ask",
+    "run_helper",
+]
+
+DISCARD = subprocess.DEVNULL
+"""Value of `stderr` for errors that nobody reads."""
 
 HELPER_LIMIT_S = 30.0
 """Limit of a helper. gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few at load 10."""
 HELPER_OUTPUT_LIMIT = 4096
 PIPE_GRACE_S = 0.25  # for the rest of the output, if a child of an exited program still holds its stdout
-GUARD_LIMIT_S = 10.0  # for the start of a guard, and for its last answer: the kill of the tree takes 2 s at most
+GUARD_LIMIT_S = 20.0  # for a loaded machine: for the start of a guard, and for its last answer 2 s after the kill
 _MESSAGE_MAX = 65536
 _CHUNK = 65536
 _log = event_logger()
@@ -93,7 +105,7 @@ async def run_helper(
     """Run a program in `/` with exactly this environment. Return the head of its output, and drop the rest.
 
     `stdin` is the input or a descriptor; `stdout` may be a descriptor; stderr goes to the output, to a descriptor or to
-    `subprocess.DEVNULL`. `purpose` is for the log. The exit code is None after `limit_s`. Every process that the program
+    `DISCARD`. `purpose` is for the log. The exit code is None after `limit_s`. Every process that the program
     started ends before the return. Raises `OSError` if the program cannot be started.
     """
     return await _Helper(argv, env, purpose, limit_bytes).run(stdin, stdout, stderr, limit_s)
@@ -168,7 +180,7 @@ class _Pipes:
             ours, output = os.pipe2(os.O_CLOEXEC)
             self._opened.append(output)
             self.out = _stream(ours, ends)
-        errors = {subprocess.STDOUT: output, subprocess.DEVNULL: null}.get(stderr, stderr)
+        errors = {subprocess.STDOUT: output, DISCARD: null}.get(stderr, stderr)
         self.theirs = (given, output, errors)
 
     def close_theirs(self) -> None:
