@@ -137,9 +137,9 @@ def open_regular(path: str, *, follow: bool = False) -> int:
     raise OddFileError(errno.EPERM, _ODD, path)
 
 
-def read_file(path: str, limit: int = FILE_LIMIT) -> bytes:
+def read_file(path: str, limit: int = FILE_LIMIT, *, follow: bool = False) -> bytes:
     """Return the content of a regular file. Raises `OSError`: `OddFileError` for a file of more than `limit` bytes."""
-    with open(open_regular(path), "rb", buffering=0) as file:
+    with open(open_regular(path, follow=follow), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise OddFileError(errno.EFBIG, f"it has {size} bytes, and {limit} are the most", path)
