@@ -129,6 +129,7 @@ class Launcher:
         later: bool = False,
     ) -> Draft:
         context, backend = self._context, self._backend
+        context.dir.check(tools=self._tools is not None and self._tools.token is None)
         argv, version = tool
         request = self._request(argv, prompt, named, context.dir.run(number))
         request = dataclasses.replace(request, later=later, prompt_id=prompt_id(context.id, turn_id, number))
