@@ -17,6 +17,7 @@ import msgspec
 from clisup.config.session_spec import SessionSpec
 from clisup.errors import WorldError
 from clisup.host.files import make_private_dir, read_json, storage_error, write_atomic, write_json
+from clisup.host.process import cgroups
 from clisup.model.journal import encode_snapshot
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import Ledger
@@ -265,6 +266,11 @@ class RunDir:
     def intent(self) -> Intent:
         """Return the intent that `create` recorded, or an empty dict if it is gone."""
         return cast("Intent", read_json(os.path.join(self.path, "intent.json")) or {})
+
+    def cgroup(self) -> str | None:
+        """Return the cgroup in the intent, or None. A path that is not the run's own cgroup counts as none."""
+        path = self.intent().get("cgroup")
+        return path if isinstance(path, str) and cgroups.is_of(path, self.session, self.number) else None
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""

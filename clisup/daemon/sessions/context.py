@@ -179,22 +179,17 @@ class SessionContext:
         self.state = advance(self.state, cause)
 
     def keeper_pid(self) -> int | None:
-        """Return the pid of the keeper, from its hello or its start record.
+        """Return the pid of the keeper, from its hello, or of the holder of its lock.
 
-        If the disk fails, ask the keeper's lock. The pid separates clients from the CLI's tools, even then.
+        The pid separates clients from the CLI's tools. The kernel names the holder, while a tool can write files.
         """
         if self.run is not None and self.run.keeper_pid is not None:
             return self.run.keeper_pid
         if (turn := self.ledger.active_turn) is None:
             return None
-        run_dir = self.dir.run(turn.run)
-        try:
-            record = run_dir.start_record()  # written before the fork
-        except WorldError:
-            with suppress(OSError):
-                return lock_holder(run_dir.lock)
-            return None
-        return record.get("keeper_pid") if record else None
+        with suppress(OSError):
+            return lock_holder(self.dir.run(turn.run).lock)
+        return None
 
     async def finished(self, turn_id: str) -> int:
         """Wait for the end of the turn, and return the seq of `turn_completed`.

@@ -275,5 +275,5 @@ def prompt_id(session_id: str, what: str, run: int) -> str:
 
 def drop_cgroup(run_dir: RunDir) -> None:
     """Remove the cgroup of a run that never started."""
-    if (cgroup := run_dir.intent().get("cgroup")) is not None:
+    if (cgroup := run_dir.cgroup()) is not None:
         cgroups.remove(cgroup)
