@@ -80,6 +80,7 @@ class SessionSpec(BaseModel):
     forked_from: JsonObject | None = None  # the fields of `session_forked`
     seeded: JsonObject | None = None  # the fields of `session_seeded`
     worktree: SessionWorktree | None = None
+    journaled: bool = False  # the journal has the opening, since before the first run
 
     def model_post_init(self, _context: Any) -> None:
         """Drop pydantic's set of the given field names: nothing reads it, and it takes 2 KB of each session."""

@@ -69,8 +69,8 @@ ENDED_BY = (
 )  # fmt: skip
 NOTICES = (
     "adopted", "asked", "budget_set", "checkpoint_ignored", "closed", "ending", "follow_up_first", "foreign_writes", "held", "journal_renewed",
-    "model_set", "permission_mode_set", "process_restarted", "prompt_not_taken", "resumed", "run_replaced",
-    "session_corrected", "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "tool_timeout", "tool_unserved",
+    "model_set", "opening_recorded", "permission_mode_set", "process_restarted", "prompt_not_taken", "resumed", "run_replaced",
+    "session_corrected", "state_refused", "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "tool_timeout", "tool_unserved",
 )  # fmt: skip
 SPAN_RESULTS = ("exported", "failed", "dropped")
 NOTIFY_RESULTS = ("delivered", "failed", "given_up")

@@ -146,6 +146,16 @@ def read_file(path: str, limit: int = FILE_LIMIT, *, follow: bool = False) -> by
         return file.read(size)
 
 
+def read_optional(path: str, limit: int = FILE_LIMIT) -> bytes | None:
+    """Return the content of a regular file of at most `limit` bytes, else None. Raises `WorldError(storage_failed)`."""
+    try:
+        return read_file(path, limit)
+    except (FileNotFoundError, NotADirectoryError, OddFileError):
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from None
+
+
 def read_json(path: str, limit: int = FILE_LIMIT) -> dict[str, Any] | None:
     """Return the JSON object in `path`, or None if the file is missing, empty or not a JSON object.
 

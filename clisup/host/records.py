@@ -11,7 +11,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.files import RECORD_LIMIT, OddFileError, read_file, storage_error
 from clisup.host.log import event_logger
 
-__all__ = ["read_record"]
+__all__ = ["decode_record", "read_record"]
 
 T = TypeVar("T")
 _log = event_logger()
@@ -24,8 +24,7 @@ def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None
     """
     try:
         failpoint("file.read")
-        value = json.loads(read_file(path, limit), parse_constant=_refuse)
-        return msgspec.convert(value, kind)
+        return decode_record(read_file(path, limit), kind)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OddFileError as error:
@@ -35,6 +34,11 @@ def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None
     except OSError as error:
         raise storage_error("read", path, error) from None
     return None
+
+
+def decode_record(data: bytes, kind: type[T]) -> T:
+    """Return the record in `data`. Raises `ValueError`, `RecursionError`, `OverflowError` for anything else."""
+    return msgspec.convert(json.loads(data, parse_constant=_refuse), kind)
 
 
 def _refuse(word: str) -> NoReturn:

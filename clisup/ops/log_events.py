@@ -102,6 +102,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "live process failed inside the daemon": _event("error", "session backend exception", "an internal error ended the live process"),
     "live process not ended inside the daemon": _event("error", "session backend exception", "an internal error; the live process may still run"),
     "keeper hung": _event("error", "session run", "no end was reported in time: its tree is killed"),
+    "session file refused": _event("warning", "session file fields", "a file was changed outside of the daemon: the change is not used"),
     "homeless run ended": _event("warning", "session run", "the daemon stops, and the backend is not configured"),
     "leftover ended": _event("warning", "session run pid comm", "a process that a dead keeper left is ended"),
     "stale lock removed": _event("info", "path", "no process can hold this lock of a CLI"),

@@ -6,8 +6,8 @@ first matching rule wins, and the session's rules come before the backend's. Wit
 
 An `allow` must be certain; a `deny` or an `ask` need only be likely. For `allow`, a command may hold no shell syntax,
 and every path of the request must match, both by name and with resolved links. For `deny` and `ask`, a single matching
-piece of the command or a single matching path is enough. Rules read text, and do not know what a program does with its
-arguments.
+piece of a single text is enough, wherever it stands in the input. Rules read text, and do not know what a program does
+with its arguments.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -29,7 +31,16 @@ PATH_LIMIT = 4096
 _SHELL = re.compile(r"[;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters with which a shell does more than run one program with these words. A tab counts as a blank."""
 
+TEXT_LIMIT = 256 * 1024
+"""Most characters of an input that rules with a command read. A deny matches an input with more."""
+DEPTH_LIMIT = 32
 _CUT = re.compile(r"&&|\|\||[;&|\n\r()`{}]|\$\(|<\(|>\(")
+_CUT_QUOTES = re.compile(r"[;&|\n\r()`{}'\"]")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_CODE_NAME = re.compile(r"^(command|cmd|script|code|shell|stdin|exec|program|args|argv|arguments|env)", re.IGNORECASE)
+"""Names of members that may hold a command, or change what a command does."""
+_PATH_NAME = re.compile(r"path|file|dir|folder|ur[il]$|root|target|dest|location", re.IGNORECASE)
+_NO_PATH_NAME = re.compile(r"(text|content|type|size|mode|encoding|pattern|format|diff)s?$", re.IGNORECASE)
 _COMMAND_KEYS = ("command", "cmd")
 _WORD_KEYS = ("args", "arguments", "argv")
 _PATH_KEYS = (
@@ -37,8 +48,8 @@ _PATH_KEYS = (
     "move_path", "grant_root",
 )  # fmt: skip
 _LIST_KEYS = ("paths", "file_paths", "locations", "changes", "edits")
-_MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox")
-"""Members of an input that ask for more rights. No rule for a command allows such members."""
+_MORE_RIGHTS = ("additional_permissions", "dangerouslyDisableSandbox", "env", "environment")
+"""Members of an input that ask for more rights, or change what a command does. No rule for a command allows such members."""
 
 
 class ApprovalRule(BaseModel):
@@ -108,16 +119,21 @@ def judge(asked: ToolQuestion, session: Sequence[ApprovalRule], backend: Sequenc
 def _matching(
     asked: ToolQuestion, session: Sequence[ApprovalRule], backend: Sequence[ApprovalRule]
 ) -> Iterator[Judgement]:
+    pieces = cache(lambda: _pieces_of(asked.input))
     for whose, rules in (("session", session), ("backend", backend)):
         for at, rule in enumerate(rules):
-            if _matches(rule, asked):
+            if _matches(rule, asked, pieces):
                 yield Judgement(rule.decision, rule.name or f"{whose} {at + 1}")
 
 
-def _matches(rule: ApprovalRule, asked: ToolQuestion) -> bool:
+def _matches(rule: ApprovalRule, asked: ToolQuestion, pieces: Callable[[], frozenset[str] | None]) -> bool:
+    strict = rule.decision == "allow"
     return (
-        _glob(rule.tool).fullmatch(asked.tool) is not None
-        and (rule.command is None or _command_matches(rule, asked, rule.command))
+        _any_fits(rule.tool, (asked.tool,) if strict else (asked.tool, _folded(asked.tool)), strict=strict)
+        and (
+            rule.command is None
+            or (_is_allowed(rule, asked, rule.command) if strict else _is_in(rule.command, pieces()))
+        )
         and (rule.path is None or _paths_match(rule, asked, rule.path))
     )
 
@@ -144,42 +160,147 @@ def _line(key: str, value: Any) -> str:
     raise ValueError(f"{key} is no command")
 
 
-def _command_matches(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
-    strict = rule.decision == "allow"
+def _is_allowed(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
+    """Tell whether an allow matches the only command of the input, and all else that may be a command."""
     try:
         commands = commands_of(asked.input)
+        if len(commands) != 1:  # the tool may run the second command
+            return False
+        beside = [
+            text for name, value in asked.input.items() if name not in _COMMAND_KEYS for text in _code(name, value)
+        ]
     except ValueError:
-        return not strict
-    if not strict:
-        return any(_glob(pattern).fullmatch(piece) for command in commands for piece in _pieces(command))
-    if len(commands) != 1:  # the tool may run the second command
         return False
-    (command,) = commands
-    if any(asked.input.get(name) for name in _MORE_RIGHTS) or (not rule.shell and _SHELL.search(command)):
+    if any(asked.input.get(name) for name in _MORE_RIGHTS):
         return False
-    return _glob(pattern).fullmatch(command) is not None
+    return all(_is_plain(rule, text) and _glob(pattern).fullmatch(text) is not None for text in [*commands, *beside])
 
 
-def _pieces(command: str) -> Iterator[str]:
-    """Yield the command as it is, then each part that a shell may run as a command, with single blanks."""
-    yield command
-    for piece in (command, *_CUT.split(command)):
-        yield " ".join(piece.split())
+def _is_in(pattern: str, pieces: frozenset[str] | None) -> bool:
+    """Tell whether a deny or ask matches one of the pieces. None: the input cannot be judged."""
+    return pieces is None or _any_fits(pattern, pieces, strict=False)
+
+
+def _is_plain(rule: ApprovalRule, command: str) -> bool:
+    return rule.shell or not _SHELL.search(command)
+
+
+def _pieces_of(arguments: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return each text of the input, and each part of one that a shell may run, as it is and folded, with single blanks.
+
+    Return None for an input that cannot be judged.
+    """
+    pieces = set[str]()
+    try:
+        for text in {*commands_of(arguments), *texts_of(arguments)}:
+            for form in {text, _folded(text)}:
+                cut = {form, *_CUT.split(form), *_CUT_QUOTES.split(form)}
+                pieces |= {text, *(" ".join(piece.split()) for piece in cut)}
+    except ValueError:
+        return None
+    return frozenset(pieces)
+
+
+# Texts at any depth
+
+
+class _Walk:
+    """Walk through a tool's input. Raises ValueError for an input that is too large or too deep to judge."""
+
+    def __init__(self) -> None:
+        self._left = TEXT_LIMIT
+
+    def parts(self, value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+        """Yield (name, value) of each table, list and text in `value`. An item of a list has the name of its list."""
+        self._left -= len(value) + 1 if isinstance(value, str) else 1
+        if self._left < 0 or depth > DEPTH_LIMIT:
+            raise ValueError("an input too large to judge")
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield name, value
+            for key, part in value.items():
+                yield from self.parts(part, str(key), depth + 1)
+        elif isinstance(value, list | tuple):
+            yield name, value
+            for part in value:
+                yield from self.parts(part, name, depth + 1)
+
+
+def texts_of(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every text in a tool's input. A list of words is also a line, alone and after each text beside it.
+
+    Raises ValueError for an input that is too large to judge.
+    """
+    left = TEXT_LIMIT
+    for _, value in _Walk().parts(arguments):
+        for text in (value,) if isinstance(value, str) else _lines(value):
+            left -= len(text) + 1
+            if left < -TEXT_LIMIT:
+                raise ValueError("an input too large to judge")
+            yield text
+
+
+def _lines(value: Mapping[str, Any] | Sequence[Any]) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        if line := _words(value):
+            yield line
+            yield " ".join(map(str, value))
+        return
+    lines = [line for part in value.values() if isinstance(part, list | tuple) and (line := _words(part))]
+    for text in value.values() if lines else ():
+        if isinstance(text, str):
+            yield from (f"{text} {line}" for line in lines)
+
+
+def _words(value: Sequence[Any]) -> str:
+    """Return a list of words as a line, or an empty text for another list."""
+    whole = len(value) > 0 and all(isinstance(word, str | int | float) for word in value)
+    return shlex.join(map(str, value)) if whole else ""
+
+
+def _code(name: str, value: Any) -> Iterator[str]:
+    """Yield the texts in the member `name` that may be, or change, a command."""
+    for inner, part in _Walk().parts(value, name):
+        if isinstance(part, str) and part and (_CODE_NAME.search(inner) or _CODE_NAME.search(name)):
+            yield part
+
+
+def _any_fits(pattern: str, texts: Iterable[str], *, strict: bool) -> bool:
+    """Tell whether a text matches. Without `strict`, the texts come folded, too: case and width do not count."""
+    fits, folded = _glob(pattern).fullmatch, _glob(pattern if strict else _folded(pattern)).fullmatch
+    return any(fits(text) or folded(text) for text in texts)
+
+
+def _folded(text: str) -> str:
+    return (text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))).casefold()
 
 
 # Paths
 
 
 def paths_of(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the paths in the members of a tool's input that are known as path members.
+    """Return the paths in a tool's input: in the known members, and in each member that is named like a path.
 
-    Raises ValueError for an invalid path.
+    Raises ValueError for an invalid path, or an input that is too large to judge.
     """
     found = _named(arguments)
     for key in _LIST_KEYS:
         for item in _items(arguments.get(key)):
             found += _named(item) if isinstance(item, Mapping) else [_path(item)]
-    return found
+    for name, value in _Walk().parts(arguments):
+        if isinstance(value, str) and value and _PATH_NAME.search(name) and not _NO_PATH_NAME.search(name):
+            found.append(_path(value.removeprefix("file://")))
+    return list(dict.fromkeys(found))
+
+
+def _path_like(arguments: Mapping[str, Any], cwd: str) -> Iterator[str]:
+    """Yield each text and each name of a member that holds a slash and can be a path, as an absolute path."""
+    for _, value in _Walk().parts(arguments):
+        for text in (value,) if isinstance(value, str) else value if isinstance(value, Mapping) else ():
+            if isinstance(text, str) and "/" in text and len(text) <= PATH_LIMIT and not _SHELL.search(text):
+                with suppress(ValueError):
+                    yield lexical(text, cwd)
 
 
 def _named(table: Mapping[str, Any]) -> list[str]:
@@ -220,6 +341,7 @@ def _paths_match(rule: ApprovalRule, asked: ToolQuestion, pattern: str) -> bool:
     try:
         named = paths_of(asked.input)
         plain = [lexical(path, asked.cwd) for path in named]
+        plain += [] if strict else _path_like(asked.input, asked.cwd)
     except ValueError:
         return not strict
     below = not pattern.startswith("/")

@@ -108,9 +108,10 @@ def find_session(state_dir: str, prefix: str) -> str:
 def take(state_dir: str, request: RecordingRequest, machine: Machine) -> TakenRecording:
     """Take a turn. Raises `UsageError` or `WorldError` if the turn is not there, or if a secret value is unknown."""
     directory = SessionDir(state_dir, find_session(state_dir, request.session))
-    spec = directory.load_spec()
-    if spec is None:
+    opened = directory.opened()
+    if opened is None:
         raise _lost(directory.id, "its session.json is gone")
+    spec = opened.spec
     facts = _facts(directory, request.turn)
     backend = Backends(machine.config, machine.env).get(spec.backend)
     secrets = directory.secrets()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from clisup.config.session_spec import SPEC_VERSION, SessionSpec, why_unreadable
+from clisup.config.session_spec import SessionSpec, why_unreadable
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.files import FILE_LIMIT, open_regular, storage_error
 from clisup.host.locks import lock_holder
@@ -27,7 +27,6 @@ from clisup.store.spool import native_parts, with_parts
 __all__ = [
     "StoredJournal",
     "StoredSession",
-    "check_spec",
     "last_events",
     "read_session",
     "read_session_or_raise",
@@ -99,10 +98,10 @@ def read_session(state_dir: str, session_id: str) -> StoredSession | None:
     `UsageError(unsupported)` for files of a newer clisup.
     """
     directory = SessionDir(state_dir, session_id)
-    spec = check_spec(directory)
-    if spec is None:
+    opened = directory.opened()
+    if opened is None:
         return None
-    found = StoredSession(spec)
+    found = StoredSession(opened.spec)
     try:
         _fold(found, directory.journal)
     except OSError as error:
@@ -111,40 +110,6 @@ def read_session(state_dir: str, session_id: str) -> StoredSession | None:
     if held is not None and held.run:
         found.keeper = lock_holder(directory.run(held.run).lock)
     return found
-
-
-def check_spec(directory: SessionDir) -> SessionSpec | None:
-    """Return the spec that the session was opened with, or None if there is no session.
-
-    Raises as `read_session` does.
-    """
-    spec = directory.load_spec()
-    if spec is None and not _has_journal(directory):
-        return None
-    if spec is None or spec.session_id != directory.id:
-        raise WorldError(
-            f"cannot read session {directory.id}, because its session.json is missing, damaged or another session's",
-            kind="storage_failed",
-            hint="restore it, or move the session's directory away",
-        )
-    if spec.version > SPEC_VERSION:
-        raise UsageError(
-            f"cannot read session {directory.id}, because a newer clisup wrote it (version {spec.version})",
-            kind="unsupported",
-            hint="use that version, or move the session's directory away",
-        )
-    return spec
-
-
-def _has_journal(directory: SessionDir) -> bool:
-    """Tell whether the journal holds a segment.
-
-    An empty journal belongs to a session that was being created: its `session.json` comes before its first event.
-    """
-    try:
-        return bool(os.listdir(directory.journal))
-    except FileNotFoundError:
-        return False
 
 
 def _not_found(session_id: str) -> UsageError:
@@ -269,7 +234,7 @@ def stored_events(state_dir: str, session_id: str, *, raw: bool) -> Iterator[dic
     """
     directory = SessionDir(state_dir, session_id)
     with _readable(session_id):
-        if check_spec(directory) is None:
+        if directory.opened() is None:
             raise _not_found(session_id)
         reader = StoredJournal(directory.journal).reader(0)
     try:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from clisup.config.session_spec import SessionSpec
+from clisup.errors import WorldError
 from clisup.host.files import (
-    FILE_LIMIT,
     RECORD_LIMIT,
     make_private_dir,
-    read_file,
     read_json,
+    read_optional,
     storage_error,
     write_atomic,
     write_json,
 )
-from clisup.host.records import read_record
+from clisup.host.process import cgroups
+from clisup.host.records import decode_record, read_record
+from clisup.model.journal import encode_snapshot
 from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
+from clisup.model.sessions.ledger import Ledger
 from clisup.model.sessions.turn_state import Intent, StartRecord
+from clisup.store.journal_reader import Segments
+from clisup.store.opened import SPEC_FILE, Opened, opening, settle
+from clisup.store.private_files import BroughtTools, PrivateFiles
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
@@ -34,31 +42,19 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 LARGEST_NUMBER = 2**53
 """Largest whole number in a keeper's record. Sums of larger ones could not be written."""
+DIGEST_CHARS = 64
+"""Characters of a message's name that is a digest."""
 SCRATCH = "scratch"
 """Directory of a run for its CLI: it holds the files written for the CLI, and the CLI may write there freely."""
 
 
-class BroughtTools(NamedTuple):
-    """Tools that a session's client runs, as in the request, and the token that identifies the session's MCP bridge.
-
-    Both stay the same as long as the session is open.
-    """
-
-    definitions: list[dict[str, Any]]
-    token: str
-
-    def __repr__(self) -> str:
-        return f"<{len(self.definitions)} tools and a token>"
-
-
-class SessionDir:
+class SessionDir(PrivateFiles):
     """Directory of one session: `<state_dir>/sessions/<session_id>/`."""
 
-    __slots__ = ("id", "path")
+    __slots__ = ()
 
-    def __init__(self, state_dir: str, session_id: str) -> None:
-        self.id = session_id
-        self.path = os.path.join(state_dir, "sessions", session_id)
+    def __init__(self, state_dir: str, session_id: str, proofs: Mapping[str, str] | None = None) -> None:
+        super().__init__(session_id, os.path.join(state_dir, "sessions", session_id), proofs)
 
     @property
     def journal(self) -> str:
@@ -93,12 +89,31 @@ class SessionDir:
         return number
 
     def load_spec(self) -> SessionSpec | None:
-        """Return the spec that the session was opened with, or None if the directory holds no whole session.
+        """Return the spec in `session.json`, unproved, or None if the file is missing or holds no JSON.
 
         Raises `WorldError(storage_failed)` for a file that is not a session's.
         """
-        raw = read_json(os.path.join(self.path, "session.json"), RECORD_LIMIT)
+        raw = read_json(os.path.join(self.path, SPEC_FILE), RECORD_LIMIT)
         return SessionSpec.read(self.id, raw) if raw else None
+
+    def opened(self) -> Opened | None:
+        """Return the session as its journal proves it, or None if the directory holds no whole session.
+
+        Raises as `settle` does, or the error of an unreadable `session.json` if the journal proves nothing.
+        """
+        fault: WorldError | None = None
+        stored: SessionSpec | None = None
+        try:
+            stored = self.load_spec()
+        except WorldError as error:
+            fault = error
+        try:
+            found = settle(self.id, self.path, stored)
+        except WorldError as error:
+            raise fault or error from None
+        if found is None and fault is not None:
+            raise fault
+        return found
 
     def create(
         self,
@@ -108,103 +123,26 @@ class SessionDir:
         mcp_config: bytes | None,
         tools: list[dict[str, Any]] | None = None,
     ) -> None:
-        """Write all files of the session, `session.json` last. Raises `WorldError(storage_failed)`.
+        """Write all files of the session, the journal's proof of them, and `session.json` last.
 
-        Without `session.json` no session exists.
+        Without `session.json` no session exists. Raises `WorldError(storage_failed)`.
         """
         make_private_dir(self.path)
         for name in ("private", "journal", "prompts"):  # the sync of session.json covers these names
             make_private_dir(os.path.join(self.path, name))
-        if variables:
-            write_json(self._secrets, dict(variables))
-        if system_prompt is not None:
-            write_atomic(self.system_prompt, system_prompt.encode())
-        if mcp_config is not None:
-            write_atomic(self.mcp_config, mcp_config)
-        if tools:
-            write_json(self._tools, {"tools": tools, "token": f"{self.id}.{secrets.token_urlsafe(32)}"})
-        write_json(os.path.join(self.path, "session.json"), spec.model_dump())
+        files = self.write_private(variables, system_prompt, mcp_config, tools)
+        spec = spec.model_copy(update={"journaled": True})
+        ledger = Ledger(opened=opening(spec, files))
+        write_atomic(Segments(self.journal).path_of(1), encode_snapshot(ledger.snapshot()))
+        self.save_spec(spec)
+
+    def save_spec(self, spec: SessionSpec) -> None:
+        """Write `session.json`, for readers. Raises `WorldError(storage_failed)`."""
+        write_json(os.path.join(self.path, SPEC_FILE), spec.model_dump())
 
     def remove(self) -> None:
         """Remove the directory of a session that was not created."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-    @property
-    def _secrets(self) -> str:
-        return os.path.join(self.path, "private", "secrets.json")
-
-    @property
-    def system_prompt(self) -> str:
-        """Return the path of the stored system prompt."""
-        return os.path.join(self.path, "private", "system_prompt.txt")
-
-    @property
-    def mcp_config(self) -> str:
-        """Return the path of the stored MCP configuration."""
-        return os.path.join(self.path, "private", "mcp.json")
-
-    @property
-    def _tools(self) -> str:
-        return os.path.join(self.path, "private", "tools.json")
-
-    def read_tools(self) -> BroughtTools | None:
-        """Return the tools of the request. Return None for a session without tools, and after the session is closed."""
-        match read_json(self._tools):
-            case {"tools": list(definitions), "token": str(token)}:
-                return BroughtTools(definitions, token)
-        return None
-
-    @property
-    def bridge_config(self) -> str:
-        """Return the path of the MCP configuration that includes our server."""
-        return os.path.join(self.path, "private", "bridge.json")
-
-    def write_bridge_config(self, config: Mapping[str, Any]) -> None:
-        """Write the MCP configuration that includes our server, for the CLI to read."""
-        write_json(self.bridge_config, dict(config))
-
-    def read_system_prompt(self) -> str | None:
-        """Return the system prompt of the request, or None."""
-        try:
-            return read_file(self.system_prompt).decode()
-        except FileNotFoundError:
-            return None
-
-    def read_mcp_config(self) -> bytes | None:
-        """Return the MCP configuration of the request, as stored, or None."""
-        try:
-            return read_file(self.mcp_config)
-        except FileNotFoundError:
-            return None
-
-    def read_mcp(self) -> dict[str, Any]:
-        """Return the MCP configuration of the request as a dict, empty if the request had none."""
-        return read_json(self.mcp_config) or {}
-
-    def read_mcp_servers(self) -> dict[str, Any] | None:
-        """Return the `mcpServers` of the request's MCP configuration, or None."""
-        servers = self.read_mcp().get("mcpServers")
-        return servers if isinstance(servers, dict) else None
-
-    def secrets(self) -> dict[str, str]:
-        """Return the variables of the request, with their values."""
-        return {str(k): str(v) for k, v in (read_json(self._secrets) or {}).items()}
-
-    def brought_secrets(self, spec: SessionSpec | None = None) -> list[str]:
-        """Return values that may be secret besides the request's variables: of its MCP servers, and the bridge's token.
-
-        Without the `spec`, the function looks in all files.
-        """
-        servers = self.server_secrets() if spec is None or spec.has_mcp_config else []
-        return [*servers, *(self.bridge_secrets() if spec is None or spec.tools else [])]
-
-    def server_secrets(self) -> list[str]:
-        """Return the values that may be secret in the request's MCP servers."""
-        return [str(value) for server in (self.read_mcp_servers() or {}).values() for value in _secret_values(server)]
-
-    def bridge_secrets(self) -> list[str]:
-        """Return the bridge's token in a list, empty if the session has no tools."""
-        return [] if (tools := self.read_tools()) is None else [tools.token]
 
     def forget_secrets(self) -> None:
         """Remove the private files, the prompts and the messages to CLIs at close. The journal stays."""
@@ -216,15 +154,27 @@ class SessionDir:
     def _prompt(self, turn_id: str) -> str:
         return os.path.join(self.path, "prompts", f"{turn_id}.json")
 
-    def save_prompt(self, turn_id: str, prompt: StoredPrompt) -> None:
-        """Make a prompt durable before the daemon accepts it."""
+    def save_prompt(self, turn_id: str, prompt: StoredPrompt) -> str:
+        """Make a prompt durable before the daemon accepts it. Return its digest for the journal."""
         make_private_dir(os.path.join(self.path, "prompts"))
-        data = msgspec.json.encode(prompt)  # for 16 MiB the module `json` takes ten times as long
-        write_atomic(self._prompt(turn_id), data + b"\n")
+        salted: StoredPrompt = {**prompt, "salt": secrets.token_hex(16)}
+        data = msgspec.json.encode(salted) + b"\n"  # for 16 MiB the module `json` takes ten times as long
+        write_atomic(self._prompt(turn_id), data)
+        return hashlib.sha256(data).hexdigest()
 
-    def load_prompt(self, turn_id: str) -> StoredPrompt | None:
-        """Return an accepted prompt, or None if it is gone."""
-        return read_record(self._prompt(turn_id), StoredPrompt, FILE_LIMIT)
+    def load_prompt(self, turn_id: str, digest: str | None = None) -> StoredPrompt | None:
+        """Return an accepted prompt. Return None if it is gone, or is not the one with this `digest`."""
+        data = read_optional(self._prompt(turn_id))
+        if data is None or (digest is not None and hashlib.sha256(data).hexdigest() != digest):
+            return None
+        try:
+            return decode_record(data, StoredPrompt)
+        except (ValueError, RecursionError, OverflowError):
+            return None
+
+    def has_prompt(self, turn_id: str) -> bool:
+        """Tell whether something lies in the place of a stored prompt."""
+        return os.path.lexists(self._prompt(turn_id))
 
     def drop_prompt(self, turn_id: str) -> None:
         """Remove the prompt of a finished turn: the CLI's own transcript has the prompt.
@@ -294,12 +244,6 @@ class SessionDir:
             raise storage_error("remove old prompts from", directory, error) from None
 
 
-def _secret_values(server: Any) -> list[Any]:
-    """Return the values of an MCP server's variables and headers."""
-    parts = [server.get(name) for name in ("env", "headers")] if isinstance(server, dict) else []
-    return [value for part in parts if isinstance(part, dict) for value in part.values()]
-
-
 class RunDir:
     """Directory `runs/<k>/`: one CLI process, owned by its keeper."""
 
@@ -334,6 +278,11 @@ class RunDir:
     def intent(self) -> Intent:
         """Return the intent that `create` recorded, or an empty dict if it is gone."""
         return read_record(os.path.join(self.path, "intent.json"), Intent) or {}
+
+    def cgroup(self) -> str | None:
+        """Return the cgroup in the intent, or None. A path that is not the run's own cgroup counts as none."""
+        path = self.intent().get("cgroup")
+        return path if isinstance(path, str) and cgroups.is_of(path, self.session, self.number) else None
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""
@@ -373,31 +322,38 @@ class RunDir:
         """
         write_json(os.path.join(self.path, "exit.json"), record)
 
-    def save_message(self, token: str, text: str) -> None:
-        """Keep a message to the CLI's stdin until it is acknowledged. Raises `WorldError(storage_failed)`.
+    def save_message(self, text: str) -> str:
+        """Keep a message to the CLI's stdin until it is acknowledged, and return its name for the journal.
 
-        The message is kept before it is journaled.
+        The name is the digest of the file, which begins with a salt. Raises `WorldError(storage_failed)`.
         """
+        data = f"{secrets.token_hex(16)}\n{text}".encode()
+        token = hashlib.sha256(data).hexdigest()
         make_private_dir(os.path.join(self.path, "said"))
-        write_atomic(os.path.join(self.path, "said", token), text.encode(), sync=False)
+        write_atomic(self._message(token), data, sync=False)
+        return token
 
     def load_message(self, token: str) -> str | None:
-        """Return a message that `save_message` kept, or None if it was acknowledged.
+        """Return a kept message, or None if it was acknowledged, or is not the one that the journal names.
 
-        Raises `WorldError(storage_failed)`.
+        A name of an earlier version is no digest. Raises `WorldError(storage_failed)`.
         """
-        path = os.path.join(self.path, "said", token)
-        try:
-            return read_file(path).decode()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise storage_error("read", path, error) from None
+        data = read_optional(self._message(token))
+        if data is None or len(token) != DIGEST_CHARS:
+            return None if data is None else data.decode("utf-8", "replace")
+        return data.partition(b"\n")[2].decode() if hashlib.sha256(data).hexdigest() == token else None
+
+    def keeps_message(self, token: str) -> bool:
+        """Tell whether something lies in the place of a message that was not acknowledged."""
+        return os.path.lexists(self._message(token))
+
+    def _message(self, token: str) -> str:
+        return os.path.join(self.path, "said", token)
 
     def drop_message(self, token: str) -> None:
         """Remove an acknowledged message. A message that a bad disk keeps goes with the run's directory."""
         with suppress(OSError):
-            os.unlink(os.path.join(self.path, "said", token))
+            os.unlink(self._message(token))
 
     def drop_kept(self) -> None:
         """Remove the messages kept for the CLI's stdin, and the checkpoint: the run is over.

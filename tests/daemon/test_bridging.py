@@ -18,7 +18,7 @@ from clisup.daemon.tools.calls import SLACK_S
 from clisup.errors import UsageError
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
-from clisup.store import session_dir
+from clisup.store import private_files
 from clisup.wire.params import SessionNewParams
 
 CONFIG = {"daemon": {"tool_timeout_s": 30, "tool_wait_s": 5}, "backends": {"demo": {}}}
@@ -31,13 +31,13 @@ SLOW = {**ADD, "name": "slow", "timeout_s": 1000.0}
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file of a session was read and parsed, by its name."""
     counted: Counter[str] = Counter()
-    read_json = session_dir.read_json
+    read_file = private_files.read_file
 
-    def counting(path: str) -> dict[str, Any] | None:
+    def counting(path: str) -> bytes | None:
         counted[Path(path).name] += 1
-        return read_json(path)
+        return read_file(path)
 
-    monkeypatch.setattr(session_dir, "read_json", counting)
+    monkeypatch.setattr(private_files, "read_file", counting)
     return counted
 
 

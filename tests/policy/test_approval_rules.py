@@ -10,7 +10,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clisup.policy.approval_rules import ApprovalRule, Judgement, ToolQuestion, commands_of, judge, lexical, paths_of
+from clisup.policy.approval_rules import (
+    DEPTH_LIMIT,
+    TEXT_LIMIT,
+    ApprovalRule,
+    Judgement,
+    ToolQuestion,
+    commands_of,
+    judge,
+    lexical,
+    paths_of,
+)
 
 CWD = "/home/me/app"
 
@@ -290,3 +300,82 @@ def test_a_hostile_text_takes_no_long_time() -> None:
     assert word({"command": "a" * 200_000}, rule("allow", command=pattern)) == "ask"
     path = "/".join(["a"] * 2000)
     assert word({"file_path": path}, rule("allow", path="/".join(["**", "a"] * 20) + "/b")) == "ask"
+
+
+HIDDEN = [
+    {"script": "rm -rf /srv"},
+    {"code": "import x\nrm -rf /srv"},
+    {"args": ["bash", "-lc", "rm -rf /srv"]},
+    {"command": ["bash", "-lc", "rm -rf /srv"]},
+    {"command": 'bash -lc "rm -rf /srv"'},
+    {"argv": ["rm", "-rf", "/srv"]},
+    {"program": "rm", "flags": ["-rf", "/srv"]},
+    {"request": {"steps": [{"run": {"shell": "ls; rm -rf /srv"}}]}},
+    {"actions": [["ls"], ["rm", "-r", 7]]},
+    {"command": "git status", "then": {"cmd": "rm -rf /srv"}},
+    {"command": "RM -rf /srv"},
+    {"command": "\uff52\uff4d -rf /srv"},
+    {"command": "r\u200bm -rf /srv"},
+    {"command": "ls\r\nrm\t\t-rf /srv"},
+]
+
+
+@pytest.mark.parametrize("given", HIDDEN)
+def test_a_deny_finds_its_command_in_every_text_of_the_input(given: dict[str, Any]) -> None:
+    assert word(given, rule("allow"), rule("deny", command="rm *")) == "deny"
+    assert word(given, rule("ask", command="rm *"), rule("allow")) == "ask"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"script": "rm -rf /srv"},
+        {"env": {"GIT_SSH_COMMAND": "git status"}},
+        {"options": {"command": "rm -rf /srv"}},
+        {"stdin": "rm"},
+        {"shell": ["rm"]},
+    ],
+)
+def test_an_allow_for_a_command_is_not_fooled_by_members_beside_it(beside: dict[str, Any]) -> None:
+    given = {"command": "git status", **beside}
+    assert word(given, rule("allow", command="git status*")) == "ask"
+    assert word({"command": "git status", "description": "rm it"}, rule("allow", command="git status*")) == "allow"
+    assert word({"script": "git status"}, rule("allow", command="git status*")) == "ask"
+
+
+def test_the_same_command_beside_a_command_keeps_its_allow() -> None:
+    given = {"command": "touch a", "commands": ["touch a"], "is_background": False}
+    assert word(given, rule("allow", command="touch *")) == "allow"
+    assert word({**given, "commands": ["touch a", "rm b"]}, rule("allow", command="touch *")) == "ask"
+
+
+def test_a_deny_for_a_tool_ignores_case_and_an_allow_does_not() -> None:
+    assert word({}, rule("deny", "mcp__mail__Send"), tool="mcp__MAIL__send") == "deny"
+    assert word({}, rule("allow", "mcp__mail__Send"), tool="mcp__MAIL__send") == "ask"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"target": "/etc/passwd"},
+        {"moves": [{"from": "a", "to": "/etc/passwd"}]},
+        {"changes": {"/etc/passwd": {"kind": "add"}}},
+        {"uri": "file:///etc/passwd"},
+        {"options": {"output_file": "../../../etc/passwd"}},
+    ],
+)
+def test_a_deny_finds_its_path_in_every_text_and_an_allow_does_not_overlook_a_path(given: dict[str, Any]) -> None:
+    assert word(given, rule("allow"), rule("deny", path="/etc/**"), tool="Move") == "deny"
+    if "moves" not in given and "changes" not in given:
+        assert word({"file_path": "src/a", **given}, rule("allow", path="src/**"), tool="Move") == "ask"
+
+
+def test_an_input_too_large_or_too_deep_to_judge_is_denied_by_a_deny_and_not_allowed() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(DEPTH_LIMIT + 1):
+        deep = {"a": deep}
+    large = {"command": "git status", "content": "x" * TEXT_LIMIT}
+    for given in (deep, large):
+        assert word(given, rule("allow"), rule("deny", command="rm *")) == "deny"
+        assert word(given, rule("allow", command="*"), rule("ask", command="rm *")) == "ask"
+        assert word(given, rule("allow")) == "allow"

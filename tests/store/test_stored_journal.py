@@ -103,7 +103,7 @@ def test_a_journal_of_a_newer_clisup_is_not_read(tmp_path: Path) -> None:
         StoredJournal(str(tmp_path))
 
 
-def test_the_newest_events_of_a_session_take_one_look_at_its_directory(
+def test_the_newest_events_of_a_session_take_few_looks_at_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = SessionDir(str(tmp_path), SPEC.session_id)
@@ -115,4 +115,4 @@ def test_the_newest_events_of_a_session_take_one_look_at_its_directory(
     monkeypatch.setattr(Segments, "listed", staticmethod(lambda path: looks.append(path) or listed(path)))
     found = read_session_or_raise(str(tmp_path), SPEC.session_id)
     assert [event["seq"] for event in last_events(str(tmp_path), found)] == [1, 2, 3, 4, 5, 6]
-    assert looks == [directory.journal]
+    assert looks == [directory.journal] * 2  # once for the opening, once for the fold

@@ -28,11 +28,13 @@ from clisup.host.safe_paths import real_paths
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy
 from clisup.model.sessions.turn_state import ApprovalEntry
 from clisup.policy.approval_rules import Judgement, ToolQuestion, judge, paths_of
+from clisup.policy.spill import is_over
 
 __all__ = ["ApprovalQueue"]
 
 ATTENDANCE_CHECK_S = 1.0  # pause between two checks for followers, while the lack of followers can decide an approval
 RULES_LIMIT_S = 20.0  # time for the CLI to repeat a journaled request to this daemon
+JUDGED_AT_ONCE = 16 * 1024  # characters of an input; the rules read a longer one in a thread, up to half a second
 PATHS_LIMIT_S = 5.0  # time to resolve links on a slow disk
 _BY_RULE = "A rule of the supervisor forbids this."
 _BY_ABSENCE = "Nobody is there who could allow this."
@@ -232,6 +234,8 @@ class ApprovalQueue:
             why = getattr(error, "strerror", None) or type(error).__name__  # without the path: a path is tool input
             _log.warning("approval paths not followed", session=self._context.id, error=why)
             return Judgement("deny", "error: its paths could not be followed")
+        if is_over(event.input, JUDGED_AT_ONCE):
+            return await trio.to_thread.run_sync(judge, asked, session, backend)
         return judge(asked, session, backend)
 
     async def _apply(self, run: Run, given: _ClientAnswer) -> None:

@@ -55,7 +55,7 @@ class RateLimitGate:
     async def wait(self, turn: TurnRecord, held: AccountWait) -> TurnCompleted | None:
         """Wait for a while. Return the turn's end if its prompt refuses to wait."""
         context = self._context
-        prompt = await context.services.storage.with_retry(lambda: context.dir.load_prompt(turn.id))
+        prompt = await context.services.storage.with_retry(lambda: context.load_prompt(turn.id))
         if prompt is not None and prompt.get("when_limited") == "refuse":
             return _refused(held)
         self.account.join(context.id, context.notify)

@@ -54,7 +54,7 @@ async def end_run(run: RunDir) -> None:
 
 def _cgroup_of(run: RunDir) -> str | None:
     try:
-        return run.intent().get("cgroup")
+        return run.cgroup()
     except WorldError:
         return None
 

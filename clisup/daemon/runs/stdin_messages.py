@@ -6,7 +6,6 @@ stdin has received the message. So the CLI gets each message once, even if the d
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 
 import trio
@@ -20,10 +19,13 @@ from clisup.daemon.runs.keeper_link import KeeperLink
 from clisup.daemon.runs.run_parts import RunSink
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
+from clisup.host.log import event_logger
 from clisup.model.sessions.turn_state import SentMessage, TurnState
 from clisup.store.session_dir import RunDir
 
 __all__ = ["ControlRequests", "StdinMessages"]
+
+_log = event_logger()
 
 
 class StdinMessages:
@@ -51,8 +53,7 @@ class StdinMessages:
 
         Return False if the run has ended or `ready` refuses at the last moment.
         """
-        token = uuid.uuid4().hex
-        await self._batch.with_retry(lambda: self._dir.save_message(token, text))
+        token = await self._batch.with_retry(lambda: self._dir.save_message(text))
         while True:
             await self._keeper.ready()
             await self._batch.store()
@@ -60,7 +61,7 @@ class StdinMessages:
                 sent = self._send_now(text, token, item, ready)
             except WorldError:  # nothing was journaled; the next `with_retry` waits for the disk
                 await trio.sleep(STORAGE_RETRY_S)
-                await self._batch.with_retry(lambda: self._dir.save_message(token, text))
+                token = await self._batch.with_retry(lambda: self._dir.save_message(text))
                 continue
             if not sent:
                 self._dir.drop_message(token)
@@ -83,6 +84,8 @@ class StdinMessages:
         for number, token in self._sink.turn.says:
             if (text := self._dir.load_message(token)) is not None:
                 self._keeper.say(number, text)
+            elif self._dir.keeps_message(token):
+                _log.warning("session file refused", session=self._dir.session, file="runs/said", fields=[])
 
     def acknowledged(self, number: int) -> None:
         """Drop the stored messages up to this id, because the CLI's stdin has received the messages."""

@@ -81,7 +81,7 @@ class CliSession:
 
     def evidence(self, turn: TurnRecord, run_dir: RunDir) -> dict[str, Any]:
         """Return the transcript's evidence of a prompt with an unknown fate. Blocks: call in a thread."""
-        prompt = self._context.dir.load_prompt(turn.id)
+        prompt = self._context.load_prompt(turn.id)
         try:
             data = appended(self.pattern(), self._begin(turn, run_dir))
         except (OSError, ClisupError):

@@ -9,24 +9,27 @@ import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import Capabilities
-from clisup.config.session_spec import SessionSpec
 from clisup.daemon.backends import Backend
-from clisup.daemon.journal.recorder import Recorder
+from clisup.daemon.journal.recorder import Item, Recorder
 from clisup.daemon.metrics import Meter
 from clisup.daemon.runs.run import Run
 from clisup.daemon.services import Services
 from clisup.errors import UsageError, WorldError
 from clisup.host.locks import lock_holder
-from clisup.host.log import LOG
+from clisup.host.log import LOG, event_logger
+from clisup.model.events import Notice, TurnError
 from clisup.model.lifecycle import Cause, SessionState, advance
 from clisup.model.prompts.kept import KeptPrompt, kept_prompt
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import Ledger
 from clisup.policy.watchdog import TurnTimeouts
 from clisup.store.journal_store import JournalStore
+from clisup.store.opened import Opened
 from clisup.store.session_dir import SessionDir
 
 __all__ = ["Notification", "SessionContext"]
+
+_log = event_logger()
 
 
 class Notification:
@@ -61,13 +64,14 @@ class SessionContext:
     turn to the next daemon.
     """
 
-    def __init__(self, spec: SessionSpec, backend: Backend, services: Services, nursery: trio.Nursery) -> None:
+    def __init__(self, opened: Opened, backend: Backend, services: Services, nursery: trio.Nursery) -> None:
+        spec = opened.spec
         self.id = spec.session_id
         self.spec = spec
         self.backend = backend
         self.services = services
         self.nursery = nursery
-        self.dir = SessionDir(services.state_dir, self.id)
+        self.dir = SessionDir(services.state_dir, self.id, opened.files)
         config = services.config.daemon
         store = JournalStore(self.dir.journal, segment_bytes=config.segment_bytes, durable=config.fsync != "none")
         self.recorder = Recorder(
@@ -175,22 +179,17 @@ class SessionContext:
         self.state = advance(self.state, cause)
 
     def keeper_pid(self) -> int | None:
-        """Return the pid of the keeper, from its hello or its start record.
+        """Return the pid of the keeper, from its hello, or of the holder of its lock.
 
-        If the disk fails, ask the keeper's lock. The pid separates clients from the CLI's tools, even then.
+        The pid separates clients from the CLI's tools. The kernel names the holder, while a tool can write files.
         """
         if self.run is not None and self.run.keeper_pid is not None:
             return self.run.keeper_pid
         if (turn := self.ledger.active_turn) is None:
             return None
-        run_dir = self.dir.run(turn.run)
-        try:
-            record = run_dir.start_record()  # written before the fork
-        except WorldError:
-            with suppress(OSError):
-                return lock_holder(run_dir.lock)
-            return None
-        return record.get("keeper_pid") if record else None
+        with suppress(OSError):
+            return lock_holder(self.dir.run(turn.run).lock)
+        return None
 
     async def finished(self, turn_id: str) -> int:
         """Wait for the end of the turn, and return the seq of `turn_completed`.
@@ -215,18 +214,43 @@ class SessionContext:
 
     # -- the prompts -------------------------------------------------------------------------------------------------
 
-    def save_prompt(self, name: str, prompt: StoredPrompt) -> tuple[KeptPrompt, str | None]:
-        """Store a prompt until its turn ends, and keep its redacted words. Return the words and the name of their blob.
+    def save_prompt(self, name: str, prompt: StoredPrompt) -> tuple[KeptPrompt, str | None, str]:
+        """Store a prompt until its turn ends, and keep its redacted words.
 
-        Blocks: call the method in a thread. Raises `WorldError(storage_failed)`.
+        Return the words, the name of their blob, and the digest of the stored file for the journal. Blocks: call the
+        method in a thread. Raises `WorldError(storage_failed)`.
         """
         kept, blob = KeptPrompt(), None
         if self.services.config.daemon.keep_prompts == "on":
             kept = kept_prompt(prompt, self.redact)
             if kept.blob is not None:
                 blob = self.dir.save_kept(name, kept.blob)
-        self.dir.save_prompt(name, prompt)
-        return kept, blob
+        return kept, blob, self.dir.save_prompt(name, prompt)
+
+    def load_prompt(self, name: str, accepted: str | None = None) -> StoredPrompt | None:
+        """Return the stored prompt `name`, or None if it is gone or is not the accepted one.
+
+        `accepted` is the name in the ledger, if it is another one. Raises `WorldError(storage_failed)`.
+        """
+        return self.dir.load_prompt(name, self.ledger.prompts.get(accepted or name))
+
+    def without_prompt(self, turn_id: str) -> TurnError:
+        """Return the error of a turn without its accepted prompt. Report a changed file."""
+        if not self.dir.has_prompt(turn_id):
+            return TurnError(kind="protocol", message="the stored prompt of this turn is gone")
+        self.refuse_file(f"prompts/{turn_id}.json")
+        text = "the stored prompt of this turn was changed outside of the daemon, so it was not sent"
+        return TurnError(kind="storage_failed", message=text)
+
+    def refuse_file(self, name: str, fields: Iterable[str] = ()) -> None:
+        """Report a file that was changed from outside, in the log and as a notice. Never report its values."""
+        changed = list(fields)
+        _log.warning("session file refused", session=self.id, file=name, fields=changed)
+        what = f" ({', '.join(changed)})" if changed else ""
+        text = f"{name} was changed outside of the daemon{what}: the change is refused"
+        data = {"kind": "storage_failed", "file": name, "fields": changed}
+        with suppress(WorldError):  # a bad disk: the log has it
+            self.recorder.record([Item(Notice(code="state_refused", message=text, data=data))])
 
     # -- the journal and the session's task --------------------------------------------------------------------------
 

@@ -122,6 +122,7 @@ def _beside(path: str, native_id: str, other: str) -> str:
 
 def _private_of(brought: SessionDir) -> tuple[dict[str, str], str | None, bytes | None, list[dict[str, Any]] | None]:
     """Return the private data of the source's request, without the token: a fork gets another token."""
+    brought.check(tools=True)
     tools = brought.read_tools()
     definitions = tools.definitions if tools is not None else None
     return brought.secrets(), brought.read_system_prompt(), brought.read_mcp_config(), definitions

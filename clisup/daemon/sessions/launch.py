@@ -129,6 +129,7 @@ class Launcher:
         later: bool = False,
     ) -> Draft:
         context, backend = self._context, self._backend
+        context.dir.check(tools=self._tools is not None and self._tools.token is None)
         argv, version = tool
         request = self._request(argv, prompt, named, context.dir.run(number))
         request = dataclasses.replace(request, later=later, prompt_id=prompt_id(context.id, turn_id, number))
@@ -274,5 +275,5 @@ def prompt_id(session_id: str, what: str, run: int) -> str:
 
 def drop_cgroup(run_dir: RunDir) -> None:
     """Remove the cgroup of a run that never started."""
-    if (cgroup := run_dir.intent().get("cgroup")) is not None:
+    if (cgroup := run_dir.cgroup()) is not None:
         cgroups.remove(cgroup)

@@ -24,6 +24,7 @@ from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses
 from clisup.model.events import Actor
 from clisup.policy.versions import in_range
+from clisup.store.opened import Opened
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress
 from clisup.wire.params import SessionForkParams, SessionNewParams, WorktreeParams
@@ -34,7 +35,7 @@ _log = event_logger()
 
 
 class SessionOpening:
-    """Opens sessions. `sessions` and `damaged` belong to the registry. `make` creates a session from a spec.
+    """Opens sessions. `sessions` and `damaged` belong to the registry. `make` creates a session as it was opened.
 
     The opening holds `lock` while it adds a session, so a reload sees no half-opened session.
     """
@@ -46,7 +47,7 @@ class SessionOpening:
         nursery: trio.Nursery,
         sessions: dict[str, Session],
         damaged: dict[str, str],
-        make: Callable[[SessionSpec], Session],
+        make: Callable[[Opened], Session],
     ) -> None:
         self.lock = trio.Lock()
         self._services = services
@@ -277,7 +278,8 @@ class SessionOpening:
             return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:
-        session = self._make(spec)
+        opened = SessionDir(self._services.state_dir, spec.session_id).opened()
+        session = self._make(opened or Opened(spec))
         session.load()
         try:
             session.record_origin()

@@ -99,7 +99,7 @@ class PromptQueue:
         turn_id = context.next_turn_id()
         try:
             with context.services.storage.watched():
-                kept, blob = await trio.to_thread.run_sync(context.save_prompt, turn_id, stored)
+                kept, blob, digest = await trio.to_thread.run_sync(context.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)
@@ -109,7 +109,9 @@ class PromptQueue:
         accepted = PromptAccepted(key=params.key, delivery=delivery, position=position, actor=actor, text=kept.text,
                                   images=kept.images, blob=blob)  # fmt: skip
         words = title_of(context.redact(params.text[:TITLED_TEXT])) if ledger.first_words is None else None
-        memo = TurnState(first_words=words) if words else None
+        memo = TurnState(prompt=(turn_id, digest))
+        if words:
+            memo["first_words"] = words
         try:
             seq = context.recorder.record([Item(accepted, turn_id, memo=memo)])
         except WorldError:

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from clisup.config.model import Config
-from clisup.config.session_spec import SessionSpec, why_unreadable
+from clisup.config.session_spec import why_unreadable
 from clisup.daemon.backends import Backends
 from clisup.daemon.journal.storage import Storage
 from clisup.daemon.limits.accounts import Accounts
@@ -33,7 +33,7 @@ from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.store.cursor_store import CursorStore
-from clisup.store.offline import check_spec
+from clisup.store.opened import Opened
 from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.store.transcripts import CopyInProgress
 from clisup.wire.params import SessionForkParams, SessionNewParams
@@ -139,23 +139,24 @@ class Manager:
 
     def _load_one(self, session_id: str) -> None:
         directory = SessionDir(self.state_dir, session_id)
-        spec = check_spec(directory)
-        if spec is None:
+        opened = directory.opened()
+        if opened is None:
             CopyInProgress(directory).undo()
             directory.remove()  # an earlier daemon died in session/new or session/fork: the client got no answer
             return
-        if spec.has_own_transcript:
+        if opened.spec.has_own_transcript:
             CopyInProgress(directory).settle()
-        session = self._make(spec)
+        session = self._make(opened)
         session.load()
         session.record_origin()
+        session.hold(opened)
         self._sessions[session_id] = session
         self.adopted += session.ledger.current is not None
         if session.state is SessionState.CLOSED:
             session.recorder.close()
         else:
             self.services.opened.add(session.id, session.context.native_id)
-            self.services.worktrees.join(session_id, spec.worktree)
+            self.services.worktrees.join(session_id, opened.spec.worktree)
 
     async def _load_homeless(self) -> None:
         """Load the sessions whose backend is configured again."""
@@ -177,8 +178,8 @@ class Manager:
             if session is not None and session.state is not SessionState.CLOSED:
                 self._nursery.start_soon(session.serve)
 
-    def _make(self, spec: SessionSpec) -> Session:
-        return Session(spec, self.backends.get(spec.backend), self.services, self.live, self._nursery)
+    def _make(self, opened: Opened) -> Session:
+        return Session(opened, self.backends.get(opened.spec.backend), self.services, self.live, self._nursery)
 
     def renew(self, config: Config) -> None:
         """Apply another configuration: to shared services at once, to each session between its turns."""

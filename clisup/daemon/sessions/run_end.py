@@ -68,7 +68,7 @@ class RunCloser:
         context.services.drift.add(context.backend.adapter.kind, run.frames, context.backend.version)
         run_dir.drop_scratch()
         run_dir.drop_kept()
-        record = _with_cgroup(record, (await context.services.storage.with_retry(run_dir.intent)).get("cgroup"))
+        record = _with_cgroup(record, await context.services.storage.with_retry(run_dir.cgroup))
         turn = context.ledger.active_turn
         if turn is None:
             return None

@@ -11,7 +11,6 @@ import msgspec
 import trio
 from msgspec.structs import asdict
 
-from clisup.config.session_spec import SessionSpec
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.backends import Backend
 from clisup.daemon.journal.recorder import Item
@@ -40,6 +39,7 @@ from clisup.model.sessions.ledger import Ledger, TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.model.structs import JsonObject
 from clisup.policy.watchdog import LadderKind, ladder_for
+from clisup.store.opened import SPEC_FILE, Opened, opening
 from clisup.wire.params import NoteParams
 from clisup.wire.results import NoteResult
 
@@ -55,9 +55,10 @@ class Session:
     """Session of a backend. `serve` is the session's task. Connections call everything else."""
 
     def __init__(
-        self, spec: SessionSpec, backend: Backend, services: Services, pool: LivePool, nursery: trio.Nursery
+        self, opened: Opened, backend: Backend, services: Services, pool: LivePool, nursery: trio.Nursery
     ) -> None:
-        context = self.context = SessionContext(spec, backend, services, nursery)
+        spec = opened.spec
+        context = self.context = SessionContext(opened, backend, services, nursery)
         self.id, self.spec = context.id, spec
         self.dir, self.recorder = context.dir, context.recorder
         self.tools = SessionTools(context) if spec.tools else None
@@ -154,6 +155,31 @@ class Session:
             self.recorder.record([Item(msgspec.convert(self.spec.forked_from, SessionForked))])
         elif self.spec.seeded is not None:
             self.recorder.record([Item(msgspec.convert(self.spec.seeded, SessionSeeded))])
+
+    def hold(self, opened: Opened) -> None:
+        """Report what was refused of the session's files: the journal's values hold.
+
+        Record the opening of a session of an earlier version: from now on its files are compared with that.
+        """
+        if self.ledger.closed:
+            return
+        with suppress(WorldError):  # a bad disk: the next daemon reports again
+            if opened.refused:
+                self.context.refuse_file(SPEC_FILE, opened.refused)
+                self.dir.save_spec(self.spec)
+            if opened.files is None:
+                self._record_opening()
+        for name in self.dir.spoiled():
+            self.context.refuse_file(name)
+
+    def _record_opening(self) -> None:
+        self.context.spec = self.spec = self.spec.model_copy(update={"journaled": True})
+        files = self.dir.seal()
+        text = "the session was opened by an earlier version: its settings are recorded in the journal now"
+        notice = Notice(code="opening_recorded", message=text)
+        self.recorder.record([Item(notice, memo=TurnState(opened=opening(self.spec, files)))])
+        self.dir.proofs = files
+        self.dir.save_spec(self.spec)
 
     # -- the session's task ------------------------------------------------------------------------------------------
 

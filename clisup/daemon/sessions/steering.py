@@ -22,6 +22,7 @@ from clisup.daemon.sessions.launch import Launcher
 from clisup.model.events import Actor, Notice, PromptAccepted
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import TurnRecord
+from clisup.model.sessions.turn_state import TurnState
 
 __all__ = ["Steering", "stored_name"]
 
@@ -69,11 +70,11 @@ class Steering:
         if line is None:
             return None
         with context.services.storage.watched():
-            kept, blob = await trio.to_thread.run_sync(context.save_prompt, stored_name(prompt_id), prompt)
+            kept, blob, digest = await trio.to_thread.run_sync(context.save_prompt, stored_name(prompt_id), prompt)
         event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id, text=kept.text,
                                images=kept.images, blob=blob)  # fmt: skip
         still_running = lambda: context.ledger.current is turn and context.live_run is run and not run.ending  # noqa: E731
-        if not await run.send(line, Item(event, turn.id), still_running):
+        if not await run.send(line, Item(event, turn.id, memo={"prompt": (prompt_id, digest)}), still_running):
             context.dir.drop_prompt(stored_name(prompt_id))
             context.dir.drop_kept(stored_name(prompt_id))
             return None
@@ -143,15 +144,18 @@ class Steering:
 
     async def _queue(self, prompt_id: str) -> None:
         context, steer = self._context, self._context.ledger.steers[prompt_id]
-        stored = await context.services.storage.with_retry(lambda: context.dir.load_prompt(stored_name(prompt_id)))
+        stored = await context.services.storage.with_retry(
+            lambda: context.load_prompt(stored_name(prompt_id), prompt_id)
+        )
         if stored is None:
-            await self._drop([prompt_id], "its stored text is gone")
+            await self._drop([prompt_id], "its stored text is gone, or was changed outside of the daemon")
             return
         turn_id, kept = context.next_turn_id(), stored
-        await context.services.storage.with_retry(lambda: context.dir.save_prompt(turn_id, kept))
+        digest = await context.services.storage.with_retry(lambda: context.dir.save_prompt(turn_id, kept))
         position = context.ledger.late_prompts + 1
         event = PromptAccepted(key=steer.get("key"), delivery="queued", position=position, prompt_id=prompt_id)
-        await context.recorder.record_with_retry(lambda: [Item(event, turn_id, memo={"dropped": [prompt_id]})])
+        memo = TurnState(dropped=[prompt_id], prompt=(turn_id, digest))
+        await context.recorder.record_with_retry(lambda: [Item(event, turn_id, memo=memo)])
         context.dir.drop_prompt(stored_name(prompt_id))
 
     async def _drop(self, prompt_ids: list[str], why: str) -> None:

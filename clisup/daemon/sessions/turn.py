@@ -129,7 +129,7 @@ class TurnRunner:
             if prompt is None:
                 prompt = await self._load_prompt(turn)
             if prompt is None:
-                await self._fail(turn, TurnError(kind="protocol", message="the stored prompt of this turn is gone"))
+                await self._fail(turn, self._context.without_prompt(turn.id))
                 return
             self._timeouts = context.timeouts_of(prompt)
             await self._runs(turn, prompt)
@@ -139,7 +139,7 @@ class TurnRunner:
             context.starting = None
 
     async def _load_prompt(self, turn: TurnRecord) -> StoredPrompt | None:
-        return await self._storage.with_retry(lambda: self._context.dir.load_prompt(turn.id))
+        return await self._storage.with_retry(lambda: self._context.load_prompt(turn.id))
 
     async def resume(self, turn: TurnRecord) -> None:
         """Adopt a turn that an earlier daemon started."""

@@ -96,7 +96,12 @@ class SessionTools:
         return ToolLimits(config.tool_timeout_s, config.tool_wait_s)
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Return the client's definitions for the model. A closed session has no definitions."""
+        """Return the client's definitions for the model. A closed session has no definitions.
+
+        Raises `WorldError(storage_failed)` if their file was changed.
+        """
+        if not self.closed:
+            self._context.dir.check(tools=True)
         brought = self._context.dir.read_tools()
         return brought.definitions if brought is not None else []
 

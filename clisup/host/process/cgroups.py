@@ -73,6 +73,16 @@ class CgroupHome:
         return [(match[1], int(match[2])) for match in found if match]
 
 
+def is_of(path: str, session_id: str, run: int) -> bool:
+    """Tell whether a recorded path is the cgroup of this run.
+
+    A CLI's tool can write the record, and the daemon kills what lives in the cgroup.
+    """
+    mount = next((mount.point for mount in mounts() if mount.kind == "cgroup2"), None)
+    named = os.path.basename(path) == f"{_PREFIX}{session_id}-{run}"
+    return named and mount is not None and os.path.realpath(path).startswith(f"{mount}/") and not os.path.islink(path)
+
+
 def members(path: str) -> list[int]:
     """Return the pids in a cgroup and all cgroups below."""
     pids: list[int] = []

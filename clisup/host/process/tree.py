@@ -18,6 +18,7 @@ from clisup.model.structs import JsonObject
 
 KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
+CMDLINE_LIMIT = 64 * 1024
 EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks
 _SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
 _RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
@@ -48,7 +49,7 @@ async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup:
     Without a cgroup, a process that cleared its environment escapes.
     """
     killed: dict[int, str] = {}
-    if keeper is not None:
+    if keeper is not None and _may_be_keeper(keeper):
         _kill(keeper, frozenset())
     wanted = frozenset({f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()})
     with trio.move_on_after(KILL_LIMIT_S):
@@ -98,6 +99,19 @@ def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def _may_be_keeper(pid: int) -> bool:
+    """Tell whether the holder of a keeper's lock may be a keeper, by its command line.
+
+    A tool can put a file there that another program of the user has locked. hidepid= hides the command line of a keeper.
+    """
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(CMDLINE_LIMIT).split(b"\0")
+    except OSError:
+        return True
+    return words[1:3] == [b"-I", b"-S"] and any(b"keeper" in word for word in words[3:5])
 
 
 def _pids() -> list[int]:

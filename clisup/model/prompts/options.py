@@ -100,6 +100,7 @@ class StoredPrompt(TypedDict, total=False):
     """Accepted prompt as it is stored until its turn ends. Prompts of an earlier release have fewer keys."""
 
     text: Required[str]
+    salt: str  # of the digest in the journal, which outlives the file
     expand: bool
     actor: JsonObject
     when_limited: str

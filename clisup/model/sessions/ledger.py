@@ -92,8 +92,12 @@ class Ledger(Struct):
     `queue[0]` is the next turn, `current` the running turn, and `resting` a live process between two turns. `settings`,
     `budget` and `title` are changes since the opening of the session. `closed_by` is "client" or "idle". `steers` are the
     steered prompts by id. `turns_begun`, `tokens` and `wall_s` count towards a budget, and `unpriced` counts the turns of
-    unknown cost.
+    unknown cost. `opened` is what the session was opened with, and `prompts` are the digests of stored prompts by name:
+    the daemon believes no other file of the session.
     """
+
+    opened: JsonObject | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
 
     current: TurnRecord | None = None
     resting: TurnRecord | None = None
@@ -197,6 +201,7 @@ class Ledger(Struct):
     def end_steers(self, prompt_ids: Iterable[str]) -> None:
         """Close these steers: a turn has taken the prompts, or the prompts were dropped."""
         for prompt_id in prompt_ids:
+            self.prompts.pop(prompt_id, None)
             if prompt_id in self.steers:
                 self.steers[prompt_id]["over"] = True
 
@@ -219,6 +224,10 @@ class Ledger(Struct):
         self.title = memo.get("title", self.title)
         self.first_words = memo.get("first_words", self.first_words)
         self.end_steers(memo.get("dropped", ()))
+        self.opened = memo.get("opened", self.opened)
+        if "prompt" in memo:
+            name, digest = memo["prompt"]
+            self.prompts[name] = digest
         self.tokens += memo.get("more_tokens", 0)
         if "settings" in memo:
             self.settings = self.settings | memo["settings"]
@@ -228,7 +237,7 @@ class Ledger(Struct):
 
     def forget_turns(self) -> None:
         """Forget keys and ended turns: a closed session accepts no prompt. With 100 turns they take 15 KB of memory."""
-        for kept in (self.keys, self.ends, self.accepted, self.uncertain, self.steers):
+        for kept in (self.keys, self.ends, self.accepted, self.uncertain, self.steers, self.prompts):
             kept.clear()
 
     def title_of(self, opened: str | None) -> str | None:
@@ -401,6 +410,7 @@ def _approval_resolved(ledger: Ledger, event: JsonObject) -> None:
 
 def _turn_completed(ledger: Ledger, event: JsonObject) -> None:
     turn_id, outcome = event["turn_id"], event["outcome"]
+    ledger.prompts.pop(turn_id, None)
     usage = msgspec.convert(event.get("usage") or {}, Usage)
     if ledger.current and ledger.current.id == turn_id:
         over, ledger.current = ledger.current, None

@@ -92,6 +92,8 @@ class TurnState(TypedDict, total=False):
     say: SentMessage
     heard: int
     # the session
+    opened: JsonObject  # recorded for a session of an earlier version, see `Ledger`
+    prompt: tuple[str, str]  # the name and the digest of an accepted prompt's file
     cost_total_usd: float
     usage_total: JsonObject
     native_lost: bool
