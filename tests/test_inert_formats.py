@@ -28,7 +28,7 @@ NAMES = {"eval", "exec", "compile", "__import__"}
 """Functions that every module has."""
 ATTRIBUTES = {
     "eval", "exec", "__import__", "get_type_hints", "get_annotations", "evaluate_forward_ref", "ForwardRef", "import_module",
-    "spec_from_file_location", "exec_module", "load_module", "pythonapi", "find_class", "__setstate__", "__reduce__",
+    "spec_from_file_location", "exec_module", "load_module", "pythonapi", "find_class", "__setstate__",
 }  # fmt: skip
 """Names of other modules that evaluate a text, load code by a name, or belong to a pickle."""
 ALLOWED: Mapping[str, tuple[str, str]] = {
@@ -47,9 +47,7 @@ ALLOWED: Mapping[str, tuple[str, str]] = {
 def walked() -> list[Module]:
     """Return the modules of all these processes."""
     graph = import_graph(all_modules())
-    names = {name for name in graph if within(name, PROCESSES)}
-    for name in list(names):
-        names |= reachable(graph, name)
+    names = reachable({**graph, "": {name for name in graph if within(name, PROCESSES)}}, "")
     return [module for module in all_modules() if module.name in names]
 
 
