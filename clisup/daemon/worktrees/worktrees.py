@@ -63,7 +63,7 @@ class Worktrees:
     # -- making --------------------------------------------------------------------------------------------------------
 
     async def make(
-        self, cwd: str, owner: str, digest: str, name: str | None, base: str | None
+        self, cwd: str, owner: str, digest: str, name: str | None, base: str | None, *, within: str | None = None
     ) -> tuple[SessionWorktree, str]:
         """Make the worktree of a new session, and return it with the session's cwd.
 
@@ -78,7 +78,8 @@ class Worktrees:
             wanted, inner = await repository.plan(self._git, cwd, owner, name or owner[:8], base)
             if left is not None:
                 wanted = left.worktree  # the same params give the same place
-            else:
+            await repository.check_within(wanted, inner, within)
+            if left is None:
                 await repository.check_free(self._git, wanted)
                 record = WorktreeRecord(wanted, digest)
                 await trio.to_thread.run_sync(save_record, self._state_dir, record)
@@ -87,7 +88,11 @@ class Worktrees:
                 known = await repository.entries(self._git, wanted.git_dir)
                 if all(entry.path != wanted.path for entry in known):
                     await repository.make(self._git, wanted)
+                # A directory on the way may have become a link since the first check.
+                await repository.check_within(wanted, inner, within)
                 await repository.reset_new(self._git, wanted)
+                # The commit may hold a link in place of the cwd.
+                await repository.check_within(wanted, inner, within)
             except ClisupError:
                 if left is None:  # else git of an earlier daemon may still be at work
                     await repository.undo(self._git, wanted)
@@ -107,9 +112,10 @@ class Worktrees:
                 path=left.worktree.path,
             )
 
-    def share(self, spec: SessionSpec, session_id: str) -> SessionWorktree:
+    async def share(self, spec: SessionSpec, session_id: str, *, within: str | None = None) -> SessionWorktree:
         """Return the worktree of another session for a new session. Raises `UsageError(worktree_refused)`."""
         worktree = self.needed(spec)
+        await repository.check_within(worktree, spec.cwd, within)
         self.join(session_id, worktree)
         return worktree
 
