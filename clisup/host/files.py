@@ -9,6 +9,7 @@ from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
+from clisup.host.shortage import is_shortage, overloaded
 
 JSON_LIMIT = 64 * 1024 * 1024
 PROBE_BYTES = 64 * 1024  # a disk that takes this many bytes counts as not full
@@ -120,7 +121,9 @@ def sync_directory(path: str) -> None:
 
 
 def storage_error(what: str, path: str, error: OSError) -> WorldError:
-    """Return the `WorldError(storage_failed)` for an OS error on a state file."""
+    """Return the `WorldError(storage_failed)` for an OS error on a state file, or `overloaded` for a shortage."""
+    if is_shortage(error.errno):
+        return overloaded(f"{what} {path}", error)
     reason = error.strerror or type(error).__name__
     return WorldError(
         f"cannot {what} {path}, because of: {reason}",

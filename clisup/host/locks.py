@@ -1,6 +1,7 @@
 """Locks between processes: POSIX record locks, which name their holder, and the lock of a state directory.
 
-A record lock lasts as long as its process. A process opens a lock file once and never again: closing any descriptor of it would drop the lock (fcntl(2)).
+A record lock lasts as long as its process. A process opens a lock file once and never again: closing any descriptor of
+it would drop the lock (fcntl(2)).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from commands import run
 from harness import Harness, until
-from session_probe import SessionProbe
 
 from clisup.daemon.start import Flags, place_of
 from clisup.errors import ClisupError, ConfigurationError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.host.log import event_logger
+from clisup.host.shortage import is_shortage
 from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error
@@ -28,7 +28,6 @@ REFUSAL_LIMIT_S = 1.0
 REFUSALS_LOGGED_S = 1.0  # least time between two log lines about refused clients
 DELIVERY_PAUSE_S = 0.01
 _log = event_logger()
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 
 class Server:
@@ -81,7 +80,7 @@ class Server:
                     if listener.fileno() < 0:
                         # A client arrived at the moment of the stop: this task was woken before the cancellation, and runs after the close.
                         await trio.sleep_forever()
-                    if error.errno not in _EXHAUSTED:
+                    if not is_shortage(error.errno):
                         raise
                     _log.error("cannot accept", error=error.strerror)
                     await trio.sleep(ACCEPT_PAUSE_S)
