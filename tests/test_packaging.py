@@ -62,7 +62,7 @@ def test_a_wheel_brings_the_manual_pages_to_where_man_looks(unpacked: Path) -> N
 
 def test_a_wheel_names_the_command_and_the_backends(unpacked: Path) -> None:
     text = next(unpacked.glob("clisup-*.dist-info/entry_points.txt")).read_text()
-    assert "clisup = clisup.cli.main:main" in text
+    assert "clisup = clisup.__main__:main" in text
     assert "claude = clisup.backends.claude.adapter:ClaudeAdapter" in text
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "labels_of",
     "limit",
     "named",
+    "root_directory",
     "session_argument",
     "session_directory",
     "text_file",
@@ -333,6 +334,17 @@ def json_file(path: str | None, hint: str) -> JsonObject | None:
     if not isinstance(value, dict):
         raise usage(f"cannot use {path}, because it does not hold a JSON object", hint=hint)
     return value
+
+
+def root_directory(path: str, option: str) -> str:
+    """Return the resolved directory that bounds the sessions of a server. Raises `UsageError` if there is none.
+
+    Directories of a box are on another machine, and are not looked up here.
+    """
+    found = os.path.realpath(absolute(path, otherwise=f"{option} DIRECTORY"))
+    if not chosen_box() and not os.path.isdir(found):
+        raise usage(f"{option} {path}: there is no such directory", hint="make the directory, or name another one")
+    return found
 
 
 def session_directory(given: str | None, *, otherwise: str = "-C DIRECTORY") -> str:

@@ -29,11 +29,11 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import ConfigFile
-from clisup.host.locks import FileLock
+from clisup.host.locks import StateLock
 from clisup.host.log import LOG, event_logger
 from clisup.host.process.own_process import let_hangups_in, open_descriptors, resident_bytes
 from clisup.host.safe_paths import check_safe_dir, make_safe_dir
-from clisup.host.sockets import ACTIVATED, bind_listener, claim_socket, take_lock
+from clisup.host.sockets import ACTIVATED, bind_listener, check_unlocked, claim_socket
 from clisup.host.systemd.notifier import Notifier
 from clisup.model.envelope import encoded
 from clisup.ops.doctor import Finding
@@ -134,7 +134,8 @@ class Daemon:
         make_safe_dir(self.state_dir, "keep state in")  # before any use of a file in it
         check_safe_dir(self.state_dir, "keep state in", entries=True)
         old = self.reexec.inherited
-        self._state_lock = self._lock_state(old.get("state"))
+        self._state_lock = StateLock(self.state_dir, old)
+        self._sign_lock(self._state_lock.acquire())
         self._socket_lock = claim_socket(self.socket_path, old.get("socket"))
         try:
             async with trio.open_nursery() as nursery:
@@ -147,15 +148,16 @@ class Daemon:
                 self._socket_lock.release()
                 self._state_lock.release()
 
-    def _lock_state(self, inherited: int | None = None) -> FileLock:
-        lock = take_lock(os.path.join(self.state_dir, "daemon.lock"), "state directory", inherited)
-        lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
-        return lock
+    def _sign_lock(self, holder: int | None) -> None:
+        """Write this daemon into `daemon.lock`. Raises `WorldError(daemon_already_running)` for another holder."""
+        check_unlocked(holder, "state directory", self._state_lock.path)
+        self._state_lock.write(f"{os.getpid()} {clock.boot_id()} {self.instance_id}\n")
 
     async def _keep_lock(self) -> None:
-        """Take the lock again if its file was removed, or stop if another daemon has taken it meanwhile.
+        """Lock `daemon.lock` again if the file was removed, or stop if another process has locked it meanwhile.
 
-        A cleaner of /tmp removes the file after some days. Then a second daemon could serve the same sessions.
+        A cleaner of /tmp removes the file after some days. Other commands then do not find the daemon, and where a
+        directory cannot be locked a second daemon could serve the same sessions.
         """
         storage = self.manager.services.storage
         while True:
@@ -164,7 +166,7 @@ class Daemon:
                 with storage.watched():
                     if self._state_lock.is_in_place():
                         continue
-                    lock = self._lock_state()
+                    self._sign_lock(self._state_lock.renew())
             except WorldError as error:
                 if error.kind == "daemon_already_running":
                     self.stop(
@@ -174,13 +176,11 @@ class Daemon:
                     await trio.sleep_forever()
                 continue
             _log.warning("lock taken again", why="daemon.lock was removed", state_dir=self.state_dir)
-            self._state_lock.release()
-            self._state_lock = lock
 
     def descriptors(self) -> dict[str, int]:
         """Return the descriptors for a successor in this process."""
         return {
-            "state": self._state_lock.fileno(),
+            **self._state_lock.descriptors(),
             "socket": self._socket_lock.fileno(),
             ACTIVATED if self.activated else "listener": self._listener.fileno(),
         }

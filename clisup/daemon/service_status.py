@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from clisup.host.log import event_logger
+from clisup.host.shortage import shortage_of
 from clisup.host.systemd.notifier import Notifier
 
 __all__ = ["EXTENSION_S", "ServiceStatus", "VitalTasks", "status_line"]
@@ -17,6 +18,7 @@ STATUS_S = 5.0
 EXTENSION_S = 30.0
 """Seconds that a running start or stop asks for at each check."""
 READY_PAUSE_S = 0.1
+SHORTAGE_PAUSE_S = 1.0  # before a vital task begins again
 _log = event_logger()
 
 
@@ -48,9 +50,17 @@ class VitalTasks:
         return not self._ended
 
     async def keep(self, name: str, task: Callable[..., Awaitable[Any]], *args: object) -> None:
-        """Run the task, and note its end."""
+        """Run the task, and note its end. Begin the task again after a shortage: it must not end the daemon."""
         try:
-            await task(*args)
+            while True:
+                try:
+                    await task(*args)
+                    break
+                except Exception as error:
+                    if (shortage := shortage_of(error)) is None:
+                        raise
+                    _log.error("task overloaded", task=name, error=shortage.message)
+                await trio.sleep(SHORTAGE_PAUSE_S)
         finally:
             self._ended.append(name)
         _log.error("task ended inside the daemon", task=name)

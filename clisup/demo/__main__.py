@@ -7,7 +7,10 @@ if not __package__:
     # nothing beside clisup can shadow the standard library.
     sys.path.append(__file__.rpartition("/clisup/demo/")[0] or ".")
 
-from clisup.demo.app import main
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        from clisup.demo.app import main
+
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

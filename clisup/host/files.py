@@ -11,6 +11,7 @@ from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.failpoints import failpoint
+from clisup.host.shortage import is_shortage, overloaded
 
 FILE_LIMIT = 64 * 1024 * 1024
 """Largest file in bytes that is read as a whole: prompts, and what a client gave with a session."""
@@ -181,7 +182,9 @@ def sync_directory(path: str) -> None:
 
 
 def storage_error(what: str, path: str, error: OSError) -> WorldError:
-    """Return the `WorldError(storage_failed)` for an OS error on a state file."""
+    """Return the `WorldError(storage_failed)` for an OS error on a state file, or `overloaded` for a shortage."""
+    if is_shortage(error.errno):
+        return overloaded(f"{what} {path}", error)
     reason = error.strerror or type(error).__name__
     return WorldError(
         f"cannot {what} {path}, because of: {reason}",

@@ -60,13 +60,19 @@ class OtlpSender:
 
     def __init__(self, config: TracingConfig, resource: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from requests import Session
 
         for name in ("opentelemetry", "urllib3"):  # the daemon itself reports an absent collector, once
             logger = logging.getLogger(name)
             logger.addHandler(logging.NullHandler())
             logger.propagate = False
         headers = {name: value.get_secret_value() for name, value in config.headers.items()}
-        self._exporter = OTLPSpanExporter(endpoint=endpoint_of(config), headers=headers, timeout=config.timeout_s)
+        # Some versions of the exporter follow redirects, and take the headers and the texts to another address.
+        session = Session()
+        session.max_redirects = 0
+        self._exporter = OTLPSpanExporter(
+            endpoint=endpoint_of(config), headers=headers, timeout=config.timeout_s, session=session
+        )
         self._resource = resource_of(resource)
 
     def send(self, spans: Sequence[Span]) -> bool:

@@ -71,6 +71,17 @@ def check_safe_file(path: str, use: str) -> None:
     _refuse(use, path, problem, "configuration")
 
 
+def is_within(path: str, directory: str) -> bool:
+    """Tell whether a path, with its links followed, is `directory` or below it. Blocks on a slow disk.
+
+    `directory` is a resolved path. It is not resolved again: a link that replaces it later holds nothing.
+    """
+    try:
+        return os.path.commonpath([directory, os.path.realpath(path)]) == directory
+    except ValueError:  # a zero byte, or a relative path beside an absolute one
+        return False
+
+
 def _refuse(use: str, path: str, problem: UnsafePath | None, check: str) -> None:
     if problem is not None:
         raise ConfigurationError(f"cannot {use} {path}, because {problem.what}", hint=problem.fix, check=check)

@@ -144,20 +144,25 @@ def parent_of(pid: int) -> int:
 BACKLOG = 1024  # a restart in place takes a second or two, and new clients then wait here
 
 
+def check_unlocked(holder: int | None, what: str, path: str) -> None:
+    """Raise `WorldError(daemon_already_running)` with the pid of the process that holds a lock, if one does."""
+    if holder is not None:
+        who = f"pid {holder}" if holder > 0 else "another process"
+        raise WorldError(
+            f"cannot start, because {who} serves this {what} already ({path})",
+            kind="daemon_already_running",
+            hint="stop it first (clisup stop), or give another --socket and --state-dir",
+            pid=holder,
+        )
+
+
 def take_lock(path: str, what: str, inherited: int | None = None) -> FileLock:
     """Take a lock for as long as the daemon lives.
 
     Raises `WorldError(daemon_already_running)` with the holder's pid.
     """
     lock = FileLock(path, inherited)
-    holder = lock.acquire()
-    if holder is not None:
-        raise WorldError(
-            f"cannot start, because pid {holder} serves this {what} already ({path})",
-            kind="daemon_already_running",
-            hint="stop it first (clisup stop), or give another --socket and --state-dir",
-            pid=holder,
-        )
+    check_unlocked(lock.acquire(), what, path)
     lock.write(f"{os.getpid()}\n")
     return lock
 

@@ -24,6 +24,7 @@ from clisup.model.events import (
     TurnErrorKind,
     TurnOutcome,
 )
+from clisup.model.shortages import SHORTAGES
 from clisup.model.structs import JsonObject
 from clisup.model.usage import Usage
 
@@ -203,6 +204,8 @@ def _outcome(
         return "completed", None
     if record.spawn_failed is not None:
         why = record.spawn_failed.get("message") or record.spawn_failed.get("error") or "the CLI could not be started"
+        if record.spawn_failed.get("errno") in SHORTAGES and record.spawn_failed.get("stage") in ("fork", "exec"):
+            return "failed", TurnError(kind="overloaded", message=str(why), retryable=True)
         return "failed", TurnError(kind="spawn_failed", message=str(why))
     cause = ending or ({"reason": record.reason} if record.reason not in ("exit", "unknown") else None)
     if cause is not None:

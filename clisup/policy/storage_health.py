@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import Literal
 
-StorageState = Literal["ok", "full", "read_only", "failing"]
+StorageState = Literal["ok", "full", "read_only", "failing", "overloaded"]
 
 CALM_S = 1.0
 """Seconds without a failure before a bad state ends. Longer than the pause between two tries (`STORAGE_RETRY_S`)."""
@@ -18,7 +18,7 @@ _STATES: dict[int, StorageState] = {errno.ENOSPC: "full", errno.EDQUOT: "full", 
 
 
 class StorageHealth:
-    """Health of the state directory. `failed` and `worked` return True if they change the state."""
+    """Health of the state directory. `failed`, `overloaded` and `worked` return True if they change the state."""
 
     def __init__(self, ts: str) -> None:
         self.state: StorageState = "ok"
@@ -30,10 +30,17 @@ class StorageHealth:
 
     def failed(self, number: int, error: str, *, now: float, ts: str) -> bool:
         """Record a refused write with its errno and error text."""
+        return self._failed(_STATES.get(number, "failing"), error, now, ts)
+
+    def overloaded(self, error: str, *, now: float, ts: str) -> bool:
+        """Record a write that failed for want of descriptors or memory: the disk itself may be well."""
+        return self._failed("overloaded", error, now, ts)
+
+    def _failed(self, state: StorageState, error: str, now: float, ts: str) -> bool:
         self.failures += 1
         self._last_failure = now
         self.error = error
-        return self._enter(_STATES.get(number, "failing"), ts)
+        return self._enter(state, ts)
 
     def worked(self, *, now: float, ts: str) -> bool:
         """Record a write of some size that has reached the disk."""

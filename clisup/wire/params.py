@@ -155,11 +155,15 @@ class ApprovalsParams(Params):
 
 
 class WorktreeParams(Params):
-    """Git worktree of a new session: a new one, or the one of the open session `session_id`."""
+    """Git worktree of a new session: a new one, or the one of the open session `session_id`.
+
+    `within` is a directory, as a path without links. The daemon refuses a worktree whose place or repository is outside.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
     base: Annotated[str, Field(pattern=r"^[^\x00-\x20-][^\x00-\x20]{0,255}$")] | None = None
     session_id: SessionId | None = None
+    within: Path | None = None
 
 
 Title = Annotated[

@@ -22,7 +22,7 @@ class StorageStatus(Result):
     """State of the disk that holds the state directory."""
 
     path: str
-    state: Literal["ok", "full", "read_only", "failing"] | None
+    state: Literal["ok", "full", "read_only", "failing", "overloaded"] | None
     since: str | None
     error: str | None
     failures: int | None

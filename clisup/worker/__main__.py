@@ -2,7 +2,10 @@
 
 import sys
 
-from clisup.worker.app import main
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        from clisup.worker.app import main
+
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -18,6 +18,7 @@ class Collector(LoopbackServer):
         self.resources: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.refused = 0
+        self.location: str | None = None
         self._lock = threading.Lock()
         super().__init__(answer)
 
@@ -38,6 +39,8 @@ class Collector(LoopbackServer):
                 self._decode(body)
         request.send_response(self.answer)
         request.send_header("Content-Length", "0")
+        if self.location is not None:
+            request.send_header("Location", self.location)
         request.end_headers()
 
     def _decode(self, body: bytes) -> None:

@@ -9,15 +9,19 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from harness import Harness, until
+from session_probe import SessionProbe
 
 from clisup.config.model import DaemonConfig
 from clisup.daemon.clients.server import Server
 from clisup.daemon.metrics import Metrics
+from clisup.errors import ClisupError
 
 LIMIT = 64
 SPEAKER = """
@@ -63,6 +67,37 @@ def test_a_tool_of_a_cli_that_is_accepted_on_the_last_one_is_still_a_tool(
     until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT // 2)
     assert "permission_denied" in out.read_text()
     session.end_of("t1")
+
+
+@pytest.mark.cold
+@pytest.mark.parametrize("limit", [64, 48, 40])
+def test_without_descriptors_turns_complete_or_are_overloaded_and_the_daemon_serves_again(
+    serve: Callable[..., Harness], limit: int
+) -> None:
+    daemon = serve(start=False, daemon={"max_running": 64})
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+    sessions = [daemon.new() for _ in range(limit - 24)]  # each keeps its journal open
+    started = []
+    for session in sessions:
+        try:
+            started.append((session, session.prompt("a word\n@sleep 1\nbye")))
+        except ClisupError as error:
+            assert error.kind == "overloaded" and error.to_wire()["data"]["retryable"]
+    for session, turn in started:
+        end = until(partial(end_of, session, turn))
+        error = end.get("error") or {}
+        assert end["outcome"] == "completed" or (error["kind"], error["retryable"]) == ("overloaded", True), end
+    assert until(lambda: daemon.new().ask("Hi.")["outcome"] == "completed")
+    assert daemon.process is not None and daemon.process.poll() is None
+
+
+def end_of(session: SessionProbe, turn_id: str) -> dict[str, Any] | None:
+    """Return the end of a turn once the daemon can read it."""
+    try:
+        return next(iter(session.events("turn_completed", turn_id=turn_id)), None)
+    except ClisupError as error:
+        assert error.kind == "overloaded"
+        return None
 
 
 async def test_a_client_that_cannot_be_looked_at_is_told_to_come_again(

@@ -78,6 +78,17 @@ def test_no_secret_leaves_with_a_recording_and_all_else_stays(serve: Callable[..
     assert [event["type"] for event in kept] == [event["type"] for event in live]
 
 
+def test_control_characters_of_a_file_name_reach_no_terminal(daemon: Harness) -> None:
+    session, name = daemon.new(), "x\x1b]0;owned\x07\x9b31m\u202e.jsonl"
+    session.ask("Hi.")
+    done = clisup(daemon, "record", session.id[:8], "-o", name)
+    assert done.returncode == 0 and (daemon.cwd / name).exists(), done.stderr
+    again = clisup(daemon, "record", session.id[:8], "-o", name)
+    checked = clisup(daemon, "replay", "--check", name)
+    for shown in (done, again, checked):
+        assert not set(shown.stdout + shown.stderr) & {"\x1b", "\x07", "\x9b", "\u202e"}, shown
+
+
 def test_the_first_and_the_last_words_on_stderr_are_kept(daemon: Harness) -> None:
     session = daemon.new()
     session.ask("@stderr the first words\n@stderr-flood 20000\n@stderr the last words")

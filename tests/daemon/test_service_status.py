@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -172,3 +173,21 @@ async def test_that_it_is_ready_is_said_until_the_manager_has_taken_it() -> None
     with trio.fail_after(30):
         await ServiceStatus(told, VitalTasks(), lambda: ("ready", "x")).ready()
     assert told.refusals < 0
+
+
+async def test_a_vital_task_begins_again_after_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clisup.daemon.service_status.SHORTAGE_PAUSE_S", 0.01)
+    vitals, failures, working = VitalTasks(), iter([OSError(errno.EMFILE, "x"), MemoryError()]), trio.Event()
+
+    async def task() -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        working.set()
+        await trio.sleep_forever()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(vitals.keep, "task", task)
+            await working.wait()
+            assert vitals.ok
+            nursery.cancel_scope.cancel()

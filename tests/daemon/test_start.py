@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,6 @@ from pathlib import Path
 import pytest
 from commands import run
 from harness import Harness, until
-from session_probe import SessionProbe
 
 from clisup.daemon.start import Flags, place_of
 from clisup.errors import ClisupError, ConfigurationError
@@ -61,25 +62,51 @@ def test_a_lock_that_somebody_removed_is_taken_again(serve: Callable[..., Harnes
     second.state = second.root / "state"
 
 
-def test_a_daemon_whose_state_another_one_serves_by_now_leaves_it_to_that_one(serve: Callable[..., Harness]) -> None:
+@pytest.mark.parametrize("spoil", ["remove", "replace", "rename the directory"])
+def test_a_second_daemon_never_serves_a_state_whose_lock_file_somebody_removed(
+    serve: Callable[..., Harness], spoil: str
+) -> None:
+    """The first daemon is stopped, so that it cannot take its lock again."""
     first, second = serve(), serve(start=False)
-    session = first.new()
+    mine, theirs = second.state, first.state
+    os.kill(first.pid, signal.SIGSTOP)
+    (theirs / "daemon.lock").unlink()
+    if spoil == "replace":
+        (theirs / "daemon.lock").touch()
+    place = theirs.rename(first.root / "elsewhere") if spoil == "rename the directory" else theirs
+    second.state = place
+    code, words = second.refusal()
+    assert code == 75 and f"pid {first.pid}" in words
+    gc = run(second, "gc")
+    assert gc.returncode == 75 and f"pid {first.pid}" in gc.stderr
+    place.rename(theirs)
+    os.kill(first.pid, signal.SIGCONT)
+    second.state = mine
+    until(lambda: (theirs / "daemon.lock").exists() and str(first.pid) in (theirs / "daemon.lock").read_text())
+    assert first.new().ask("Hi.")["outcome"] == "completed"
+
+
+def test_a_daemon_whose_lock_file_another_process_has_locked_leaves_the_state_to_it(
+    serve: Callable[..., Harness],
+) -> None:
+    """As on a file system that locks no directories, with a second daemon."""
+    daemon = serve()
+    session = daemon.new()
     session.prompt("a word\n@wait-file go\nbye")
     session.await_event("content_delta")
-    os.kill(first.pid, signal.SIGSTOP)
-    (first.state / "daemon.lock").unlink()
-    mine, second.state, second.env = second.state, first.state, first.env
-    second.start()
-    os.kill(first.pid, signal.SIGCONT)
-    until(lambda: first.process is not None and first.process.poll() is not None)
-    first._hang_up()
-    assert f"pid {second.pid} serves the state directory now" in first.log.read_text()
-    (first.cwd / "go").touch()
-    taken_over = SessionProbe(second, session.id)
-    assert taken_over.end_of("t1")["text"].endswith("bye")
-    assert taken_over.ask("next")["outcome"] == "completed"
-    second.stop()
-    second.state = mine
+    (daemon.state / "daemon.lock").unlink()
+    hold = "import sys\nfrom clisup.host.locks import FileLock\nprint(FileLock(sys.argv[1]).acquire(), flush=True)\ninput()"
+    argv = [sys.executable, "-c", hold, str(daemon.state / "daemon.lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "None\n"
+        until(lambda: daemon.process is not None and daemon.process.poll() is not None)
+        daemon._hang_up()
+        assert f"pid {other.pid} serves the state directory now" in daemon.log.read_text()
+        other.kill()
+    daemon.start()
+    (daemon.cwd / "go").touch()
+    assert session.end_of("t1")["text"].endswith("bye")
 
 
 @cold

@@ -285,6 +285,16 @@ def test_nobody_there_costs_the_turns_nothing_and_is_counted(serve: Callable[...
     assert [line["endpoint"] for line in lines if line["event"] == "spans not taken"] == [url], "it is told once"
 
 
+@pytest.mark.parametrize("status", [302, 307, 308])
+def test_spans_do_not_follow_a_redirect(traced: Callable[..., Harness], collector: Collector, status: int) -> None:
+    with Collector() as other:
+        collector.answer, collector.location = status, f"{other.url}/v1/traces"
+        daemon = traced(timeout_s=0.5, headers={"x-api-key": "secret"})
+        assert daemon.new().ask("Hi.")["outcome"] == "completed"
+        until(lambda: counts(daemon)["failed"] == 1)
+        assert other.spans == [] and other.headers == [] and other.refused == 0
+
+
 def test_a_collector_that_never_answers_fills_a_bounded_queue_and_the_oldest_goes(
     traced: Callable[..., Harness], collector: Collector
 ) -> None:

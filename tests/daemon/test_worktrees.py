@@ -177,6 +177,61 @@ def test_false_is_no_worktree(daemon: Harness, project: Project) -> None:
     refusal(lambda: session.call("discard"), "no_worktree")
 
 
+# -- a worktree within a directory -------------------------------------------------------------------------------------
+
+
+def test_a_worktree_within_a_directory_that_holds_it_and_its_repository_is_made(
+    daemon: Harness, project: Project, tmp_path: Path
+) -> None:
+    session = opened(daemon, project, {"within": str(tmp_path)})
+    assert tree_of(session).is_relative_to(tmp_path)
+    again = daemon.new(cwd="/", worktree={"session_id": session.id, "within": str(tmp_path)})
+    assert tree_of(again) == tree_of(session)
+
+
+@pytest.mark.parametrize("root", ["project", "project/src", "project.worktrees"])
+def test_a_worktree_whose_place_or_repository_is_outside_is_refused(
+    daemon: Harness, project: Project, tmp_path: Path, root: str
+) -> None:
+    (tmp_path / "project.worktrees").mkdir()
+    within = str(tmp_path / root)
+    no_session(daemon, project.path / "src", "outside", {"within": within})
+    assert project.branches() == ["main"] and not os.listdir(tmp_path / "project.worktrees")
+    theirs = opened(daemon, project)
+    shared = {"session_id": theirs.id, "within": within}
+    refusal(lambda: daemon.new(cwd=within, worktree=shared), "outside")
+
+
+def test_a_link_in_place_of_the_worktrees_or_of_the_directory_leads_no_session_outside(
+    daemon: Harness, project: Project, tmp_path: Path
+) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    root.mkdir()
+    away.mkdir()
+    inner = Project(root)
+    (root / "project.worktrees").symlink_to(away)
+    no_session(daemon, inner.path, "outside", {"within": str(root)})
+    assert not os.listdir(away) and inner.branches() == ["main"]
+    (root / "project.worktrees").unlink()
+    # The commit has a link where the working tree has a directory.
+    git(inner.path, "rm", "-r", "-q", "src")
+    (inner.path / "src").symlink_to("/")
+    git(inner.path, "add", "-A")
+    git(inner.path, "commit", "-q", "-m", "Link")
+    (inner.path / "src").unlink()
+    (inner.path / "src").mkdir()
+    no_session(daemon, inner.path / "src", "outside", {"within": str(root)})
+
+
+def test_a_repository_whose_git_directory_is_outside_is_refused(
+    daemon: Harness, project: Project, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    git(project.path, "worktree", "add", "-q", str(root / "linked"))
+    no_session(daemon, root / "linked", "outside", {"within": str(root)})
+
+
 # -- a repository that gives no worktree -------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.host.locks import FileLock, lock_holder
+from clisup.host.locks import FileLock, StateLock, lock_holder
 from clisup.host.sockets import take_lock
 
 HOLDER = """
@@ -138,4 +138,50 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(WorldError, match="No space left") as refused:
         lock.write("1\n")
     assert refused.value.kind == "storage_failed"
+    lock.release()
+
+
+STATE_HOLDER = """
+import sys
+from clisup.host.locks import StateLock
+lock = StateLock(sys.argv[1])
+print(lock.acquire(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_state_directory_stays_locked_without_its_lock_file_and_under_another_name(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    command = [sys.executable, "-c", STATE_HOLDER, str(state)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "None\n"
+        assert StateLock(str(state)).acquire() == process.pid
+        (state / "daemon.lock").unlink()
+        holder = StateLock(str(state)).acquire()
+        assert holder in (process.pid, -1), "the file system may hide the holder of a directory's lock"
+        assert not (state / "daemon.lock").exists()
+        renamed = state.rename(tmp_path / "renamed")
+        assert StateLock(str(renamed)).acquire() is not None
+        process.kill()
+        process.wait()
+    lock = StateLock(str(renamed))
+    assert lock.acquire() is None and lock.is_in_place()
+    (renamed / "daemon.lock").unlink()
+    assert not lock.is_in_place()
+    assert lock.renew() is None and lock.is_in_place()
+    lock.release()
+    lock.release()
+
+
+def test_a_file_system_that_locks_no_directories_leaves_the_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.EBADF, "as on NFS")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    lock = StateLock(str(tmp_path))
+    assert lock.acquire() is None and lock.is_in_place()
     lock.release()

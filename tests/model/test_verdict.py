@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import msgspec
@@ -57,6 +58,27 @@ ROWS = [
     (None, ExitRecord(reason="exit"), dog("startup"), "timed_out", "startup_timeout"),
     *[(None, LEFT, dog(p), "timed_out", "idle_timeout") for p in ("model", "tool", "approval", "background", "linger")],
     (None, ExitRecord(reason="spawn_failed", spawn_failed={"message": "cannot run x"}), None, "failed", "spawn_failed"),
+    (
+        None,
+        ExitRecord(reason="spawn_failed", spawn_failed={"stage": "fork", "errno": errno.EAGAIN}),
+        None,
+        "failed",
+        "overloaded",
+    ),
+    (
+        None,
+        ExitRecord(reason="spawn_failed", spawn_failed={"stage": "exec", "errno": errno.ENOMEM}),
+        None,
+        "failed",
+        "overloaded",
+    ),
+    (
+        None,
+        ExitRecord(reason="spawn_failed", spawn_failed={"stage": "exec", "errno": errno.ENOENT}),
+        None,
+        "failed",
+        "spawn_failed",
+    ),
 ]
 
 

@@ -74,6 +74,15 @@ REFUSALS: dict[str, tuple[Script, str, tuple[str, ...]]] = {
     "a page where the API should be": (
         steps(Answer(404, "<html>nothing here</html>", HTML)), "network", ("base_url", "404")),
     "a path that the server does not know": (steps(Answer(404, {"detail": "Not Found"})), "network", ("base_url",)),
+    **{
+        f"a redirect with status {status}": (
+            steps(Answer(status, "", {"location": "http://user:pw@localhost:9/v1?token=QUERYSECRET"})),
+            "network", ("base_url", "localhost", str(status), "redirect"))
+        for status in (301, 302, 303, 307, 308)
+    },
+    "a redirect to the same host": (
+        steps(Answer(307, "", {"location": "/elsewhere"})), "network", ("base_url", "127.0.0.1", "redirect")),
+    "a redirect without an address": (steps(Answer(302, "")), "network", ("base_url", "redirect")),
     "a page in the place of an answer": (
         steps(Answer(200, "<html>welcome</html>", HTML)), "network", ("base_url", "text/html")),
     "an answer that is no stream": (steps(Answer(200, {"id": "x"})), "network", ("application/json",)),
@@ -118,6 +127,7 @@ def test_what_cannot_be_repaired_by_a_repeat_fails_at_once_with_its_kind(what: s
     (_, kind, words), turn = REFUSALS[what], refusals[what]
     assert turn.terminal.error is not None and turn.terminal.error.kind == kind, turn.terminal
     assert all(word in turn.terminal.error.message for word in words)
+    assert "QUERYSECRET" not in turn.terminal.error.message
     assert (turn.requests, turn.of(BackendRetry), turn.of(Unparsed)) == (1, [], [])
 
 

@@ -123,6 +123,34 @@ def test_a_server_that_does_not_start_takes_no_other_with_it(tmp_path: Path) -> 
     assert results(process) == [("2", False)]
 
 
+def test_a_server_over_http_that_redirects_gets_no_headers_to_another_host(tmp_path: Path) -> None:
+    asked: dict[int, list[str]] = {}
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            here = self.server.server_address[1]  # type: ignore[index]
+            asked.setdefault(int(here), []).append(str(self.headers.get("X-Secret")))
+            self.send_response(307)
+            self.send_header("Location", f"http://localhost:{other.server_address[1]}/mcp?token=QUERYSECRET")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as first, ThreadingHTTPServer(("127.0.0.1", 0), Server) as other:
+        for server in (first, other):
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        url = f"http://127.0.0.1:{first.server_address[1]}/mcp"
+        config = mcp_config(tmp_path, away={"type": "http", "url": url, "headers": {"X-Secret": "s"}})
+        with FakeApi("chat", DONE) as fake, worker(fake, tmp_path, *config) as process:
+            assert process.ask().text == "Done."
+        first.shutdown()
+        other.shutdown()
+    assert set(asked) == {first.server_address[1]}
+    assert b"'away' failed" in process.stderr and b"QUERYSECRET" not in process.stderr, process.stderr
+
+
 def test_no_server_gets_the_key(tmp_path: Path) -> None:
     server = tmp_path / "server.py"
     source = TOOL_SERVER.read_text().replace(

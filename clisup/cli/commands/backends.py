@@ -156,7 +156,7 @@ def _directory(given: str | None) -> str | None:
     except UsageError as error:
         if given is not None:
             raise
-        print(f"clisup: {error.message}; the other checks run without it", file=sys.stderr)
+        print(plain(f"clisup: {error.message}; the other checks run without it"), file=sys.stderr)
         return None
 
 

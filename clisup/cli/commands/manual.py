@@ -17,6 +17,7 @@ import click
 
 from clisup import __version__
 from clisup.cli.failure import usage
+from clisup.cli.views.terminal import plain
 from clisup.errors import EXIT_CODES
 
 __all__ = ["man", "page", "pages"]
@@ -82,7 +83,7 @@ def man(names: tuple[str, ...], directory: Path | None, roff: bool) -> int:
             f"cannot write the pages into {directory}, because of {error.filename or directory}: {error.strerror}",
             hint="name a directory that you may write to",
         ) from None
-    click.echo(f"{len(made)} pages in {directory}", err=True)
+    click.echo(f"{len(made)} pages in {plain(str(directory))}", err=True)
     return 0
 
 

@@ -70,7 +70,7 @@ def record(
         print(json.dumps({**done, **counts}, ensure_ascii=False))
     else:
         print(f"turn {taken.turn_id} of session {taken.session_id}: {lines} lines, {size(len(taken.data))}")
-        print("\n".join(f"  {path}" for path in files))
+        print("\n".join(f"  {plain(str(path))}" for path in files))
         print(f"replaced: {taken.secrets} secrets, {taken.names} names of this machine")
     if taken.prompt_is_cut:
         print(
@@ -153,9 +153,9 @@ def _in_words(step: ReplayedStep, ink: Ink) -> str:
 
 def _compare(file: str, saved: list[str], now: list[str]) -> int:
     if saved == now:
-        print(f"{file}: {len(now)} events, as saved")
+        print(f"{plain(str(file))}: {len(now)} events, as saved")
         return EXIT_OK
     print(plain("\n".join(difflib.unified_diff(saved, now, "saved", "now", lineterm="", n=1))))
-    print(f"clisup: cannot confirm {file}, because the decoder now gives other events", file=sys.stderr)
+    print(f"clisup: cannot confirm {plain(str(file))}, because the decoder now gives other events", file=sys.stderr)
     print("  hint: if the change is intended: clisup replay --json FILE > FILE.events.jsonl", file=sys.stderr)
     return EXIT_TURN_FAILED

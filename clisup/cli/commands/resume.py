@@ -13,7 +13,7 @@ from clisup.cli.failure import usage
 from clisup.cli.lookup import SHORTEST
 from clisup.cli.options import absolute, complete_backend, in_utf8, json_option, utf8
 from clisup.cli.turn import json_line, print_line
-from clisup.cli.views.terminal import clip, duration, print_table, width_of
+from clisup.cli.views.terminal import clip, duration, plain, print_table, width_of
 from clisup.client.options import given
 from clisup.client.raw import JsonObject
 from clisup.client.reconnect import new_key
@@ -90,7 +90,7 @@ def resume(
 def _found(client: RepeatingClient, cwd: str, backend: str | None) -> list[JsonObject]:
     answer = client.call("backend/sessions", **given({"cwd": cwd, "backend": backend, "limit": _MOST}))
     if answer["skipped"]:
-        names = ", ".join(answer["skipped"])
+        names = plain(", ".join(answer["skipped"]))
         print(f"clisup: the sessions of {names} are missing: their files could not be read in time", file=sys.stderr)
     return list(answer["sessions"])
 

@@ -343,7 +343,7 @@ def context(session: str, compact: bool, as_json: bool) -> int:
     share = f" ({used['percentage']:g} %)" if used["percentage"] is not None else ""
     print(f"{used['total_tokens']:,} of {used['max_tokens']:,} tokens{share}")
     for category in used["categories"]:
-        print(f"  {category['tokens']:>10,}  {category['name']}")
+        print(f"  {category['tokens']:>10,}  {plain(str(category['name']))}")
     return EXIT_OK
 
 

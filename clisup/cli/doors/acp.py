@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 
 from clisup.cli.daemon_start import ensure_daemon, no_start_option, report
-from clisup.cli.options import complete_backend, utf8
+from clisup.cli.options import complete_backend, root_directory, utf8
 
 __all__ = ["acp"]
 
@@ -37,5 +36,5 @@ def acp(backend: str | None, cwd_root: str | None, log_file: str | None, no_star
 
     if sys.stdin.isatty():
         report("this command is for editors, which speak the Agent Client Protocol on stdin; Ctrl-D ends it")
-    root = None if cwd_root is None else os.path.abspath(cwd_root)
+    root = None if cwd_root is None else root_directory(cwd_root, "--cwd-root")
     return serve_editor(DoorOptions(backend, root), lambda: ensure_daemon("clisup-acp", no_start=no_start), log_file)

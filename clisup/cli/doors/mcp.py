@@ -11,7 +11,7 @@ import click
 
 from clisup.cli.daemon_start import ensure_daemon, no_start_option, report
 from clisup.cli.failure import usage
-from clisup.cli.options import CommandGroup
+from clisup.cli.options import CommandGroup, root_directory
 from clisup.cli.views.terminal import plain
 from clisup.errors import EXIT_OK, ConfigurationError, WorldError
 
@@ -65,9 +65,8 @@ def mcp(
             "this command needs the package mcp, which is not installed",
             hint="pip install 'clisup[mcp]' into the environment of clisup",
         ) from None
-    bounds = AgentBounds(
-        os.path.realpath(root or os.getcwd()), permission_modes, budget_usd, depth, agents, may_approve
-    )  # fmt: skip
+    directory = root_directory(root or ".", "--root")
+    bounds = AgentBounds(directory, permission_modes, budget_usd, depth, agents, may_approve)
     return serve_agent(bounds, lambda: ensure_daemon("clisup-mcp", no_start=no_start), log_file)
 
 

@@ -21,7 +21,7 @@ from clisup.cli.fleet.asking import (
 )
 from clisup.cli.lookup import by_time, stored_of_all
 from clisup.cli.views.events import Event, checked_event
-from clisup.cli.views.terminal import Ink
+from clisup.cli.views.terminal import Ink, plain
 from clisup.client.raw import JsonObject
 from clisup.client.sync import Client, Follower
 from clisup.errors import EXIT_NOT_RUNNING, ClisupError
@@ -136,4 +136,4 @@ class FleetLogs:
 
 
 def _note(box: str, text: str) -> None:
-    print(Ink(sys.stderr)("dim", f"[{box}: {text}]"), file=sys.stderr)
+    print(Ink(sys.stderr)("dim", plain(f"[{box}: {text}]")), file=sys.stderr)

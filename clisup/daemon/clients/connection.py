@@ -21,6 +21,7 @@ from clisup.daemon.clients.subscription import Subscription
 from clisup.daemon.metrics import OTHER, Metrics
 from clisup.errors import KINDS, ClisupError, UsageError, WorldError, doctor_hint
 from clisup.host.log import LOG, event_logger
+from clisup.host.shortage import shortage_of
 from clisup.host.sockets import Peer
 from clisup.model.events import Actor
 from clisup.model.structs import wrong_field
@@ -254,7 +255,9 @@ class Connection:
             return answer
         except ClisupError as error:
             return self._failed(request, error)
-        except Exception:
+        except Exception as error:
+            if (shortage := shortage_of(error)) is not None:
+                return self._failed(request, shortage)
             _log.exception("request failed inside the daemon", method=request.method)
             return self._failed(request, _INTERNAL)
 

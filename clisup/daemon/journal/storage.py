@@ -64,11 +64,15 @@ class Storage:
         return self._watch
 
     def refused(self, error: WorldError) -> None:
-        """Report an error. A `storage_failed` with an errno counts as trouble."""
-        if error.kind != "storage_failed" or "errno" not in error.data:
+        """Report an error. A `storage_failed` or `overloaded` with an errno counts as trouble."""
+        if error.kind not in ("storage_failed", "overloaded") or "errno" not in error.data:
             return
-        number = int(error.data["errno"])
-        if self._health.failed(number, error.message, now=clock.monotonic(), ts=clock.timestamp()):
+        now, ts = clock.monotonic(), clock.timestamp()
+        if error.kind == "overloaded":
+            changed = self._health.overloaded(error.message, now=now, ts=ts)
+        else:
+            changed = self._health.failed(int(error.data["errno"]), error.message, now=now, ts=ts)
+        if changed:
             _log.error("storage trouble", state=self._health.state, error=error.message)
         self._trouble.set()
 

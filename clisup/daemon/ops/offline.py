@@ -28,7 +28,7 @@ from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.errors import ClisupError, ConfigurationError, WorldError
 from clisup.host import clock
 from clisup.host.config_file import ConfigFile, with_credentials
-from clisup.host.locks import FileLock
+from clisup.host.locks import StateLock
 from clisup.host.log import configure_logging
 from clisup.host.otlp import check_installed
 from clisup.host.process.carrying import taken_environment
@@ -301,7 +301,7 @@ def clean_up_offline(*, dry_run: bool, older_than_s: float, foreign: bool = Fals
     if not os.path.isdir(place.state_dir):
         return result_of(params, [], {}).model_dump()
     make_safe_dir(place.state_dir, "clean up")
-    with _locked(os.path.join(place.state_dir, "daemon.lock")):
+    with _locked(place.state_dir):
         damaged: dict[str, str] = {}  # damaged sessions stay
         stored = list(stored_sessions(place.state_dir, damaged))
         found = list(
@@ -325,12 +325,13 @@ def _worktrees(
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
-    lock = FileLock(path)
+def _locked(state_dir: str) -> Iterator[None]:
+    lock = StateLock(state_dir)
     holder = lock.acquire()
     if holder is not None:
+        who = f"pid {holder}" if holder > 0 else "another process"
         raise WorldError(
-            f"cannot clean up, because pid {holder} holds the state directory and does not answer as a daemon",
+            f"cannot clean up, because {who} holds the state directory and does not answer as a daemon",
             kind="overloaded",
             hint="it is starting, stuck, or listens at another socket: see clisup status",
         )

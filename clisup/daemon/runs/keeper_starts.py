@@ -20,6 +20,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.log import event_logger
 from clisup.host.process.helpers import HELPERS
 from clisup.host.process.keepers import KEEPER_FILE, ForkedKeeper, KeeperProcess, KeeperZygote, start_keeper
+from clisup.host.shortage import is_shortage, overloaded
 
 __all__ = ["KeeperStart", "KeeperStarts"]
 
@@ -87,7 +88,7 @@ class KeeperStarts:
     async def start(self, spec: dict[str, Any], reaping: trio.Nursery) -> KeeperStart:
         """Start a run's keeper and wait for its first message. `reaping` reaps the zombies.
 
-        Raises `WorldError(spawn_failed)` if no process can be started.
+        Raises `WorldError` if no process can be started: `overloaded` for a shortage, else `spawn_failed`.
         """
         data = _encoded(spec)
         try:
@@ -104,6 +105,8 @@ class KeeperStarts:
             why = os.strerror(forked.error) if forked.error else "nobody has it any more"
             return KeeperStart({} if word.get("error") in TAKEN else word, keeper.pid, why)
         except OSError as error:
+            if is_shortage(error.errno):
+                raise overloaded("start a keeper", error) from None
             raise WorldError(
                 f"cannot start a keeper: {error.strerror}", kind="spawn_failed", hint="see the limits of the daemon"
             ) from None

@@ -15,10 +15,11 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft
 from clisup.daemon.sessions.run_end import Correction, RunCloser
 from clisup.daemon.sessions.steering import Steering
-from clisup.daemon.sessions.turn_ends import TurnEnds
+from clisup.daemon.sessions.turn_ends import GIVE_UP_PAUSE_S, TurnEnds
 from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.host import clock
 from clisup.host.log import event_logger
+from clisup.host.shortage import shortage_of
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
@@ -113,19 +114,28 @@ class LiveRun(TurnRecorder):
             context.notify()
 
     async def _failed(self, error: Exception) -> None:
-        """End the process and its turn after a fault of the daemon."""
+        """End the process and its turn after a fault of the daemon. Try again while descriptors or memory are short."""
+        while (shortage := await self._try_to_fail(error)) is not None:
+            _log.error("turn overloaded", session=self._context.id, backend=self._context.spec.backend, error=shortage)
+            await trio.sleep(GIVE_UP_PAUSE_S)
+
+    async def _try_to_fail(self, error: Exception) -> str | None:
+        """Return the shortage that kept the process or the turn from its end, or None."""
         context = self._context
         try:
             if (turn := context.ledger.active_turn) is None:
-                return
+                return None
             await end_run(context.dir.run(turn.run))
             gone = Item(ProcessExited(ended_by="unknown", note="the daemon could not follow it"), turn.id)
             await context.recorder.record_with_retry(lambda: self._approvals.closed_with(gone))
             if turn.id:
                 await self._ends.give_up(error)
             await self._steering.process_gone()
-        except Exception:
+        except Exception as failure:
+            if (shortage := shortage_of(failure)) is not None:
+                return shortage.message
             _log.exception("live process not ended inside the daemon", session=context.id, backend=context.spec.backend)
+        return None
 
     # -- as the recorder of its run ----------------------------------------------------------------------------------
 

@@ -217,7 +217,9 @@ class SessionOpening:
         """Make the session's worktree, or share the one of another session. Raises as `Worktrees.make`."""
         asked = params.worktree if isinstance(params.worktree, WorktreeParams) else WorktreeParams()
         if asked.session_id is None:
-            return await self._services.worktrees.make(params.cwd, session_id, digest, asked.name, asked.base)
+            return await self._services.worktrees.make(
+                params.cwd, session_id, digest, asked.name, asked.base, within=asked.within
+            )
         other = self._sessions.get(asked.session_id)
         if other is None:
             raise UsageError(
@@ -225,7 +227,7 @@ class SessionOpening:
                 kind="session_not_found",
                 hint="name a session whose worktree the new session shares",
             )
-        return self._services.worktrees.share(other.spec, session_id), other.spec.cwd
+        return await self._services.worktrees.share(other.spec, session_id, within=asked.within), other.spec.cwd
 
     async def _create(
         self,

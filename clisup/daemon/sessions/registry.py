@@ -30,6 +30,7 @@ from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.helpers import HELPERS
 from clisup.host.process.own_process import machine_memory
+from clisup.host.shortage import shortage_of
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.store.cursor_store import CursorStore
@@ -80,13 +81,18 @@ class Manager:
         return iter(self._sessions.values())
 
     async def load(self) -> None:
-        """Load every stored session. Report an unreadable session, and leave its files alone."""
+        """Load every stored session. Report an unreadable session, and leave its files alone.
+
+        Raises `WorldError(overloaded)` for a shortage: to set a session aside would end its CLI.
+        """
         await trio.to_thread.run_sync(empty_trash, self.state_dir)
         await trio.to_thread.run_sync(self.services.worktrees.load)
         for number, session_id in enumerate(list_sessions(self.state_dir)):
             try:
                 self._load_one(session_id)
             except Exception as error:  # a fault of one session must not affect the others
+                if (shortage := shortage_of(error)) is not None:
+                    raise shortage from error
                 await self._set_aside(session_id, error)
             if number % LOADED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -167,7 +173,9 @@ class Manager:
                 continue  # a later reload was faster
             try:
                 self._load_one(session_id)
-            except Exception as error:  # as in `load`
+            except Exception as error:  # as in `load`; after a shortage, the next reload tries again
+                if shortage_of(error) is not None:
+                    continue
                 if not isinstance(error, ClisupError) or error.kind != "backend_not_found":
                     self._homeless.discard(session_id)
                     await self._set_aside(session_id, error)

@@ -32,6 +32,7 @@ from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import UsageError, WorldError
 from clisup.host.log import LOG, event_logger
+from clisup.host.shortage import shortage_of
 from clisup.model.envelope import writable
 from clisup.model.events import Actor, Notice, SessionForked, SessionSeeded, TurnCompleted, TurnError
 from clisup.model.lifecycle import Cause, SessionState
@@ -279,7 +280,10 @@ class Session:
         try:
             await work
         except Exception as error:
-            _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
+            if (shortage := shortage_of(error)) is not None:
+                _log.error("turn overloaded", session=self.id, backend=self.spec.backend, error=shortage.message)
+            else:
+                _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self._ends.give_up(error)
         with suppress(WorldError):  # the daemon stops
             await self.context.sync(None if turn is None else lambda: self.dir.drop_prompt(turn.id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ from clisup.host.failpoints import failpoint
 from clisup.host.locks import FileLock
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import remove_stale_locks
+from clisup.host.shortage import is_shortage, overloaded
 from clisup.model.events import (
     Actor,
     EventBase,
@@ -405,6 +407,9 @@ def _short(word: str) -> str:
 
 def _not_kept(word: dict[str, Any]) -> WorldError:
     """Return the error of a keeper that exited before its fork: no CLI ran."""
+    number = word.get("errno")
+    if isinstance(number, int) and is_shortage(number):
+        return overloaded("start the CLI", OSError(number, os.strerror(number)))
     kind = "storage_failed" if word.get("kind") == "storage_failed" else "spawn_failed"
     return WorldError(f"the keeper could not start the CLI: {word['error']}", kind=kind, hint="see the log")
 
@@ -418,6 +423,7 @@ def _turn_error(error: ClisupError) -> TurnError:
 
 _KINDS: dict[str, TurnErrorKind] = {
     "storage_failed": "storage_failed",
+    "overloaded": "overloaded",
     "permission_denied": "permission",
     "session_busy": "session_busy",
 }

@@ -14,6 +14,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.log import event_logger
+from clisup.host.shortage import shortage_of
 from clisup.model.events import EventBase, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
@@ -108,9 +109,15 @@ class TurnEnds:
             return
         if turn.run:  # this run has no watcher, and the next turn needs the native session alone
             await end_run(self._context.dir.run(turn.run))
-        message = "the daemon could not go on with this turn; its log says why"
-        failure = TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
-        await self.end(turn.id, TurnCompleted(outcome="failed", error=failure))
+        await self.end(turn.id, TurnCompleted(outcome="failed", error=_fault(error)))
+
+
+def _fault(error: Exception) -> TurnError:
+    """Return the turn's error for a fault inside the daemon."""
+    if (shortage := shortage_of(error)) is not None:
+        return TurnError(kind="overloaded", message=f"{shortage.message}; {shortage.hint}", retryable=True)
+    message = "the daemon could not go on with this turn; its log says why"
+    return TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
 
 
 def _with_denied(done: TurnCompleted, turn: TurnRecord | None) -> TurnCompleted:

@@ -12,6 +12,7 @@ from clisup.daemon.worktrees.links import fault_of_link, find_own_git_dir, forei
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import write_atomic
 from clisup.host.git import Git, GitOutput, GitPlace
+from clisup.host.safe_paths import is_within
 from clisup.store.worktree_records import BRANCH_PREFIX, directory_of_worktrees
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Repository",
     "WorktreePlan",
     "check_free",
+    "check_within",
     "commit_of",
     "entries",
     "failed",
@@ -269,6 +271,24 @@ async def check_free(git: Git, wanted: SessionWorktree) -> None:
         raise refused(
             "directory_taken", f"cannot make a worktree at {wanted.path}: the path exists", another, path=wanted.path
         )
+
+
+async def check_within(wanted: SessionWorktree, cwd: str, directory: str | None) -> None:
+    """Refuse a worktree if its place, its repository or the session's cwd in it is outside of a directory.
+
+    Raises `UsageError(worktree_refused)`.
+    """
+    if directory is None:
+        return
+    places = {"worktree": wanted.path, "repository": wanted.repository, "git directory": wanted.git_dir, "cwd": cwd}
+    for what, path in places.items():
+        if not await trio.to_thread.run_sync(is_within, path, directory):
+            raise refused(
+                "outside",
+                f"cannot make a worktree at {wanted.path}: the {what} {path} is outside of {directory}",
+                "leave out the worktree, or allow a directory that holds the repository and what lies beside it",
+                path=path,
+            )
 
 
 async def make(git: Git, wanted: SessionWorktree) -> None:

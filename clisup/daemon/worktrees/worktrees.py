@@ -66,7 +66,7 @@ class Worktrees:
     # -- making --------------------------------------------------------------------------------------------------------
 
     async def make(
-        self, cwd: str, owner: str, digest: str, name: str | None, base: str | None
+        self, cwd: str, owner: str, digest: str, name: str | None, base: str | None, *, within: str | None = None
     ) -> tuple[SessionWorktree, str]:
         """Make the worktree of a new session, and return it with the session's cwd.
 
@@ -82,7 +82,8 @@ class Worktrees:
             wanted = plan.worktree
             if left is not None:
                 wanted = left.worktree  # the same params give the same place
-            else:
+            await repository.check_within(wanted, plan.cwd, within)
+            if left is None:
                 await repository.check_free(self._git, wanted)
                 await self._save(WorktreeRecord(wanted, digest))
             try:
@@ -91,7 +92,11 @@ class Worktrees:
                     await repository.make(self._git, wanted)
                 wanted = await repository.located(wanted)
                 await self._save(WorktreeRecord(wanted, digest))
+                # A directory on the way may have become a link since the first check.
+                await repository.check_within(wanted, plan.cwd, within)
                 await repository.reset_new(self._git, wanted, plan.source)
+                # The commit may hold a link in place of the cwd.
+                await repository.check_within(wanted, plan.cwd, within)
             except ClisupError:
                 if left is None:  # else git of an earlier daemon may still be at work
                     await repository.undo(self._git, wanted)
@@ -115,9 +120,10 @@ class Worktrees:
                 path=left.worktree.path,
             )
 
-    def share(self, spec: SessionSpec, session_id: str) -> SessionWorktree:
+    async def share(self, spec: SessionSpec, session_id: str, *, within: str | None = None) -> SessionWorktree:
         """Return the worktree of another session for a new session. Raises `UsageError(worktree_refused)`."""
         worktree = self.needed(spec)
+        await repository.check_within(worktree, spec.cwd, within)
         self.join(session_id, worktree)
         return worktree
 

@@ -23,6 +23,7 @@ from clisup.doors.acp.settings import COMMANDS, SessionBackend, mcp_config, sess
 from clisup.doors.acp.turns import EditorTurn, prompt_result
 from clisup.doors.log import DoorLog, traceback_of
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host.safe_paths import is_within
 from clisup.wire.jsonrpc import Request
 
 __all__ = ["MAX_REQUESTS", "MAX_SESSIONS", "AcpDoor", "DoorOptions"]
@@ -340,13 +341,12 @@ class AcpDoor:
                 f"the session's directory {cwd} is outside of {self._options.root}",
                 hint="this agent was started with --cwd-root", param="cwd",
             )  # fmt: skip
-        return cwd
+        # A link on the way may change after the check: the session gets the directory that was checked.
+        return cwd if self._options.root is None else os.path.realpath(cwd)
 
     def _is_inside(self, cwd: str) -> bool:
         root = self._options.root
-        return root is None or os.path.commonpath([os.path.realpath(root), os.path.realpath(cwd)]) == os.path.realpath(
-            root
-        )
+        return root is None or is_within(cwd, root)
 
     # -- settings
 

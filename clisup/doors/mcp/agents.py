@@ -134,7 +134,8 @@ class AgentTools:
         names = (caller.client, caller.parent or "", directory, key or new_key())
         session_id = str(uuid.uuid5(_IDS, "\0".join(names)))
         options: dict[str, Any] = {
-            "session_id": session_id, "model": model, "title": title, "worktree": worktree or None,
+            "session_id": session_id, "model": model, "title": title,
+            "worktree": {"within": self._bounds.root} if worktree else None,
             "permission_mode": self._bounds.permission_mode(about.name),
             "mode": "live" if about.capabilities.get("live") else None,
         }  # fmt: skip
@@ -154,6 +155,7 @@ class AgentTools:
                 await open_(about.name, directory, labels=labels, **options)
             if parent is not None:
                 await self._take_from(parent)
+        await self._own(session_id)  # a directory on the way may have become a link meanwhile
         session = self.client.attach(session_id)
         return await self._prompt(session, prompt, wait_s, "start")
 
@@ -192,8 +194,7 @@ class AgentTools:
         name, equals, value = (label or "").partition("=")
         rows = [
             row for row in await self.client.sessions()
-            if self._bounds.holds(row.cwd) and (not name or (row.labels.get(name) == value if equals else name in row.labels))
-            and self._may_read(row)
+            if self._may_read(row) and (not name or (row.labels.get(name) == value if equals else name in row.labels))
         ]  # fmt: skip
         return [_row(row) for row in rows[:MAX_ROWS]]
 
@@ -251,8 +252,10 @@ class AgentTools:
         return None
 
     def _is_own(self, row: SessionSummary) -> bool:
+        """Tell whether the caller may drive a session: agents have started it, and it is below the root."""
         parent = CALL.get().parent
-        return CLIENT_LABEL in row.labels and (parent is None or row.labels.get(PARENT_LABEL) == parent)
+        own = CLIENT_LABEL in row.labels and (parent is None or row.labels.get(PARENT_LABEL) == parent)
+        return own and self._bounds.holds(row.cwd)
 
     def _may_read(self, row: SessionSummary) -> bool:
         """Tell whether the caller may read a session: an agent reads only those that it has started."""
@@ -260,7 +263,7 @@ class AgentTools:
 
     async def readable(self, session_id: str) -> SessionDetail:
         info = await self.client.attach(session_id).info()
-        if not (self._may_read(info) or self._is_own(info)):
+        if not self._may_read(info):
             raise UsageError(
                 f"session {session_id} is outside of {self._bounds.root}, or of another agent",
                 kind="permission_denied",

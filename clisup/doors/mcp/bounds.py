@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from clisup.client.raw import JsonObject
 from clisup.errors import UsageError
+from clisup.host.safe_paths import is_within
 
 __all__ = [
     "CLIENT_LABEL",
@@ -52,14 +53,14 @@ class AgentBounds(NamedTuple):
 
     def directory(self, cwd: str | None) -> str:
         """Return the directory of a new session; without `cwd`, the root. Raises `UsageError(permission_denied)`."""
-        path = os.path.realpath(os.path.join(self.root, cwd or ""))
-        if not self.holds(path):
-            raise _denied(f"the directory {path} is outside of {self.root}", "the user starts this server with --root")
-        return path
+        asked = os.path.join(self.root, cwd or "")
+        if not self.holds(asked):
+            raise _denied(f"the directory {asked} is outside of {self.root}", "the user starts this server with --root")
+        return os.path.realpath(asked)
 
     def holds(self, cwd: str) -> bool:
         """Tell whether a directory is the root or below it."""
-        return os.path.commonpath([self.root, os.path.realpath(cwd)]) == self.root
+        return is_within(cwd, self.root)
 
     def permission_mode(self, backend: str) -> str | None:
         """Return the permission mode of a backend's new sessions, or None for its own default."""

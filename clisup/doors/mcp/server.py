@@ -128,7 +128,8 @@ class McpDoor:
         """Serve the agents that an earlier process of this server has left."""
         try:
             for row in await self._tools.client.sessions():
-                if CLIENT_LABEL in row.labels and depth_of(row.labels) < self._bounds.depth:
+                below = self._bounds.holds(row.cwd) and depth_of(row.labels) < self._bounds.depth
+                if CLIENT_LABEL in row.labels and below:
                     info = await self._tools.client.attach(row.session_id).info()
                     if info.tools is not None and not info.tools.get("served"):
                         self._nursery.start_soon(self._serve, row.session_id)

@@ -12,6 +12,7 @@ import os
 import re
 
 from clisup.host.machine import mounts
+from clisup.host.shortage import raise_shortage
 
 _PREFIX = "clisup-"
 _OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
@@ -105,7 +106,8 @@ def populated(path: str) -> bool:
     try:
         with open(os.path.join(path, "cgroup.events"), encoding="ascii") as file:
             return "populated 1" in file.read()
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return False
 
 
@@ -149,7 +151,8 @@ def _write(path: str, text: str) -> bool:
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return False
     try:
         os.write(fd, text.encode())

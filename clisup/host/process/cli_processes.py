@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clisup.host.log import event_logger
+from clisup.host.shortage import raise_shortage
 from clisup.policy.cli_files import Presence, PresenceRules, StaleLock
 
 FILES_LIMIT = 4096
@@ -95,7 +96,8 @@ def _lockers(path: str) -> Iterator[int]:
         file = os.lstat(path)
         with open("/proc/locks", "rb") as locks:
             held = locks.read(LOCKS_BYTES)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return
     for pid in {int(pid) for pid, inode in _LOCK.findall(held) if int(inode) == file.st_ino}:
         if _lives(pid) and _has_open(pid, file):
@@ -117,7 +119,8 @@ def _presences(rules: PresenceRules, directory: str | None) -> Iterator[Presence
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry, _ in zip(entries, range(FILES_LIMIT), strict=False)]
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return
     for name in names:
         data = _read(os.path.join(directory, name)) if name.endswith(".json") else None
@@ -130,7 +133,8 @@ def _read(path: str) -> bytes | None:
     """Return the content of a small regular file of our own. No link is followed, and a pipe cannot block the read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return None
     try:
         found = os.fstat(fd)
@@ -220,7 +224,8 @@ def _proc(pid: int, name: str, limit: int) -> bytes:
     data = b""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return data
     try:
         while len(data) < limit and len(piece := os.read(fd, _PIECE)) == _PIECE:

@@ -21,10 +21,12 @@ import trio
 
 import clisup.keeper
 from clisup.errors import WorldError
+from clisup.host.shortage import is_shortage
 from clisup.model.structs import JsonObject
 
 KEEPER_FILE = str(Path(clisup.keeper.__file__).with_name("__main__.py"))
 KEEPER_PROTO = 1
+SHORTAGE_PAUSE_S = 0.1  # before the next try of a call for which no descriptor was left
 GREW_WINDOW = 64
 """Limit of unacknowledged `grew` pushes of a keeper.
 
@@ -102,9 +104,20 @@ class KeeperProcess:
         self._popen.wait()
 
 
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor of a process, or None while no descriptor is left."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if not is_shortage(error.errno):
+            raise
+        return None
+
+
 async def wait_for_exit(pid: int) -> None:
     """Wait until a child has exited. It stays a zombie, so that no other process gets its pid."""
-    fd = os.pidfd_open(pid)
+    while (fd := _pidfd(pid)) is None:
+        await trio.sleep(SHORTAGE_PAUSE_S)
     try:
         await trio.lowlevel.wait_readable(fd)
     finally:

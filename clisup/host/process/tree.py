@@ -14,6 +14,7 @@ import signal
 import trio
 
 from clisup.host.process import cgroups
+from clisup.host.shortage import raise_shortage
 from clisup.model.structs import JsonObject
 
 KILL_LIMIT_S = 2.0
@@ -42,7 +43,7 @@ def run_of(pid: int) -> tuple[str, int] | None:
 
 
 async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
-    """Send SIGKILL to the remains of a run and return the killed processes.
+    """Send SIGKILL to the remains of a run and return the killed processes. Raises `OSError` for a shortage.
 
     The sweep ends after many empty looks, or after `KILL_LIMIT_S`. `keeper` is a hanging keeper: the sweep kills it first,
     and the CLI dies with the keeper (PR_SET_PDEATHSIG). `cgroup` is the run's own cgroup, from which nothing escapes.
@@ -88,7 +89,8 @@ async def _empty(cgroup: str) -> dict[int, str]:
 def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return False
     try:
         if not wanted <= _environ(pid):
@@ -126,7 +128,8 @@ def _environ(pid: int) -> set[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(file.read().split(b"\0"))
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return set()
 
 

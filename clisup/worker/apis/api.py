@@ -94,7 +94,8 @@ def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> J
         "base_url": endpoint.url,
         "max_retries": 0,
         "timeout": sdk.Timeout(None, connect=CONNECT_S),
-        "http_client": sdk.DefaultAsyncHttpxClient(event_hooks={"response": [_watch(alive)]}),
+        # The SDKs' default follows redirects, and takes the prompt to the address that the answer names.
+        "http_client": sdk.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_watch(alive)]}),
     }
 
 

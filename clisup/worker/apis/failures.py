@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
 from clisup.worker import JsonObject
 from clisup.worker.apis.events import StreamError
@@ -121,12 +122,15 @@ _SPENT_TEXT = re.compile(r"credit balance is too low|insufficient (?:credits|bal
 _TLS_TEXT = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|\bSSL|\bTLS", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SPAN_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_HOST = re.compile(r"[\w.:-]{1,253}", re.ASCII)
 _RESETS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-ratelimit-reset",
            "anthropic-ratelimit-requests-reset", "anthropic-ratelimit-tokens-reset")  # fmt: skip
 
 
 def of_response(status: int, body: Any, headers: Mapping[str, str], now: float, endpoint: Endpoint) -> RequestFailure:
     """Return the failure that an error response reports. `now` is in seconds since the epoch."""
+    if 300 <= status < 400:
+        return _failure(endpoint, _redirected(status, headers.get("location", ""), endpoint), _NO_API, status)
     error = _error_object(body)
     message = str(error.get("message") or error.get("detail") or f"the API answered with status {status}")
     word = _word(error, message, status)
@@ -182,6 +186,19 @@ def _failure(
         status=status,
         again=word.again,
         retry_after_s=after,
+    )
+
+
+def _redirected(status: int, location: str, endpoint: Endpoint) -> str:
+    """Return the message about a redirect. Of the new address it names the host alone: a path or query may be a secret."""
+    try:
+        host = urlsplit(urljoin(endpoint.url, location)).hostname or ""
+    except ValueError:
+        host = ""
+    place = f"to {host} " if _HOST.fullmatch(host) else ""
+    return (
+        f"{endpoint.url} answered with a redirect {place}(status {status}), and clisup follows none: the prompt would go to "
+        "an address that the configuration does not name. Set the backend's base_url to the final address"
     )
 
 

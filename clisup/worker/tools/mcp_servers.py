@@ -157,9 +157,9 @@ class McpServers:
 
             headers = {str(name): str(value) for name, value in (entry.get("headers") or {}).items()}
             patient = httpx2.Timeout(START_S, read=None)  # a tool may run for hours
-            return streamable_http_client(
-                str(entry["url"]), http_client=httpx2.AsyncClient(headers=headers, timeout=patient)
-            )
+            # The server gets headers with keys: no redirect takes them elsewhere.
+            client = httpx2.AsyncClient(headers=headers, timeout=patient, follow_redirects=False)
+            return streamable_http_client(str(entry["url"]), http_client=client)
         raise BadMcpConfig(f"a server of type {kind!r} is not supported: use stdio or http")
 
 

@@ -37,11 +37,15 @@ def test_a_directory_is_below_the_root_by_its_real_path(tmp_path: Path) -> None:
     bounds = AgentBounds(str(tmp_path / "root"))
     assert bounds.directory(None) == str(tmp_path / "root")
     assert bounds.directory("a/../b") == str(tmp_path / "root" / "b")
-    for outside in ("..", "../rooted", str(tmp_path), "link", "/"):
+    for outside in ("..", "../rooted", str(tmp_path), "link", "/", "a\0b"):
         with pytest.raises(UsageError) as caught:
             bounds.directory(outside)
         assert caught.value.kind == "permission_denied"
     assert AgentBounds("/").holds("/srv")
+    (tmp_path / "root" / "link").unlink()
+    (tmp_path / "root").rmdir()
+    (tmp_path / "root").symlink_to("/")
+    assert not bounds.holds("/") and not bounds.holds(str(tmp_path / "root"))
 
 
 @pytest.mark.parametrize(

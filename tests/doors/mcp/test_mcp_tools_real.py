@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 import trio
-from harness import Harness
+from commands import run
+from harness import Harness, until
 from mcp_kit import BOUND_S, McpCaller, mcp_door, text_of
 
 pytestmark = pytest.mark.long
@@ -199,6 +201,62 @@ def test_bounds_that_are_hit_say_what_to_do(serve: Serve, tmp_path: Path) -> Non
         assert (await door.refusal("follow", session=NOBODY))["kind"] == "session_not_found"
 
     drive(daemon, body, "--budget-usd", "2", "--agents", "2")
+
+
+def test_a_worktree_outside_of_the_root_is_refused_and_one_below_it_is_made(serve: Serve) -> None:
+    daemon = serve()
+    project = daemon.cwd / "project"
+    project.mkdir()
+    for command in (
+        "init -q",
+        "config user.name Ann",
+        "config user.email ann@example.org",
+        "commit -q --allow-empty -m 1",
+    ):
+        subprocess.run(["git", "-C", str(project), *command.split()], check=True, timeout=60)
+
+    async def refused(door: McpCaller) -> None:
+        error = await door.refusal("start", backend="demo", prompt="Hi.", worktree=True)
+        assert error["kind"] == "worktree_refused" and str(project) in error["message"]
+        assert await door.call("sessions") == []
+
+    async def made(door: McpCaller) -> None:
+        news = await door.call("start", backend="demo", prompt="Hi.", cwd="project", worktree=True)
+        assert news["state"] == "done"
+        (row,) = await door.call("sessions")
+        assert row["cwd"].startswith(f"{project}.worktrees/")
+
+    drive(daemon, refused, "--root", str(project))
+    drive(daemon, made)
+
+
+def test_agents_of_another_root_can_neither_be_read_nor_driven(serve: Serve) -> None:
+    daemon = serve()
+    here, there = daemon.cwd / "here", daemon.cwd / "there"
+    here.mkdir()
+    there.mkdir()
+    outside = daemon.new(cwd=str(there), labels={"mcp": "tester", "mcp_depth": "1"}, mode="live")
+    outside.prompt('@ask Bash {"command": "true"}')
+    until(lambda: outside.get()["approvals"])
+
+    async def body(door: McpCaller) -> None:
+        assert await door.call("sessions") == [] and await door.call("approvals") == []
+        for tool, more in (("follow", {}), ("send", {"prompt": "Hi."}), ("interrupt", {}), ("close", {})):
+            assert (await door.refusal(tool, session=outside.id, **more))["kind"] == "permission_denied", tool
+        # A directory that becomes a link after the start takes its agent out of the root.
+        (here / "sub").mkdir()
+        news = await door.call("start", backend="demo", prompt="Hi.", cwd="sub")
+        (here / "sub").rmdir()
+        (here / "sub").symlink_to(there)
+        assert (await door.refusal("send", session=news["session"], prompt="Hi."))["kind"] == "permission_denied"
+
+    drive(daemon, body, "--root", str(here))
+
+
+def test_a_root_that_does_not_exist_is_refused(serve: Serve) -> None:
+    daemon = serve()
+    done = run(daemon, "mcp", "--root", "absent")
+    assert done.returncode == 2 and "no such directory" in done.stderr
 
 
 def test_wrong_arguments_and_unknown_tools_are_refused(serve: Serve) -> None:
