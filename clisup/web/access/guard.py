@@ -64,12 +64,6 @@ class Guard:
         self._app, self._book, self._place, self._unknown = app, book, place, unknown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            else:  # a WebSocket: no page has one
-                await send({"type": "websocket.close", "code": 1008})
-            return
         headers = headers_of(scope)
         scope["secure"] = self._place.is_secure(headers.get("host", "").lower())
 
