@@ -46,7 +46,7 @@ HEADER_BYTES = 32 * 1024
 SLOW_READER_S = 5.0
 """Seconds after which a client that takes nothing of its answer counts as one that waits."""
 
-_PIECE_BYTES = 16 * 1024
+_PIECE_BYTES, _PIECES = 16 * 1024, 4
 _VERSIONS = (b"1.0", b"1.1")
 _UPGRADE = (b"upgrade", b"http2-settings")
 _THEIR_TURN = (h11.IDLE, h11.SEND_BODY)
@@ -102,7 +102,7 @@ class OneAnswer:
                 await send(message)
                 return
             with trio.CancelScope(shield=True):
-                async with trio.open_nursery(strict_exception_groups=False) as nursery:
+                async with trio.open_nursery(strict_exception_groups=True) as nursery:
                     nursery.start_soon(_drain, receive)
                     await send(message)  # type: ignore[arg-type]
                     nursery.cancel_scope.cancel()
@@ -169,11 +169,25 @@ class Connection:
             )  # fmt: skip
             self._protocol.connection = self._requests
             self._wait(IDLE_S)
+            await self._read()
+            await self._protocol.handle(Closed())
+
+    async def _read(self) -> None:
+        """Read until the client ends. The protocol waits with a further request until the one before is answered."""
+        pieces, rest = trio.open_memory_channel[bytes](_PIECES)
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            nursery.start_soon(self._handle, rest)
             with self._reading, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 while data := await self._stream.receive_some(_PIECE_BYTES):
                     if not self._ended:
-                        await self._protocol.handle(RawData(bytes(data)))
-            await self._protocol.handle(Closed())
+                        await pieces.send(bytes(data))
+            pieces.close()
+            nursery.cancel_scope.deadline = trio.current_time() + LINGER_S
+
+    async def _handle(self, pieces: trio.MemoryReceiveChannel[bytes]) -> None:
+        async for piece in pieces:
+            if not self._ended:
+                await self._protocol.handle(RawData(piece))
 
     def _wait(self, seconds: float) -> None:
         self._since = trio.current_time()

@@ -107,7 +107,7 @@ async def serve(
 
     `note` gets a line for each fault of a connection or a request, and while connections are refused.
     """
-    connections = Connections(app, listener, _tls_of(settings), note)
+    connections = Connections(app, listener, tls_of(settings), note)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             for task in beside:
@@ -118,7 +118,7 @@ async def serve(
             nursery.cancel_scope.cancel()
 
 
-def _tls_of(settings: HttpSettings) -> ssl.SSLContext | None:
+def tls_of(settings: HttpSettings) -> ssl.SSLContext | None:
     if not settings.tls:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
