@@ -70,11 +70,11 @@ class Door:
         """Send an input, see the connection end, and ask beside it."""
         for word, value in self._words.items():
             data = data.replace(word.encode(), value.encode())
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as client:
-            with suppress(OSError):  # the server has ended the connection before all was sent
-                for piece in cut(data, salt | 1)[:_PIECES]:
-                    client.sendall(piece)
-                self._read(client, salt)
+        # The server may end the connection before all was sent.
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as client, suppress(OSError):
+            for piece in cut(data, salt | 1)[:_PIECES]:
+                client.sendall(piece)
+            self._read(client, salt)
         self.check()
 
     def _read(self, client: socket.socket, salt: int) -> None:
@@ -112,7 +112,9 @@ def _pages(place: Addresses, _notes: _Notes) -> tuple[Any, str]:
     book = TokenBook(directory)
     redeemed = book.redeem(book.add_link("fuzz", "drive"))
     assert redeemed is not None
-    app = make_app(PageLink("/nowhere"), book, place, BoxLinks(), PushSender(push_key(directory), "mailto:a@example.org"))
+    app = make_app(
+        PageLink("/nowhere"), book, place, BoxLinks(), PushSender(push_key(directory), "mailto:a@example.org")
+    )
     return app, redeemed[0]
 
 

@@ -26,7 +26,7 @@ PIECE = 10_000  # inputs that follow from one seed: a finding's piece can be pla
 GIANT_MIB = 64
 GIANT_TARGETS = ("decoder", "wire", "framer", "client")
 TRACED = 10_000
-DOOR_SHARE = 50  # one connection to the HTTP doors for so many other inputs
+DOOR_SHARE = 100  # one connection to the HTTP doors for so many other inputs
 FOUND = Path(__file__).resolve().parents[2] / ".fuzz"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -349,10 +348,10 @@ async def test_with_tls_only_http_1_1_is_offered(tmp_path: Path) -> None:
 
 
 async def tls_answer(server: Server, sent: bytes) -> tuple[str | None, bytes, bool]:
-    stream = trio.SSLStream(await server.connect(), client_context(), server_hostname="localhost", https_compatible=True)
+    stream = trio.SSLStream(
+        await server.connect(), client_context(), server_hostname="localhost", https_compatible=True
+    )
     await stream.send_all(sent)
     found = await whole(stream)
     await stream.aclose()
     return stream.selected_alpn_protocol(), found[:12], found.endswith(b"hello")
-
-
