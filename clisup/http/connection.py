@@ -26,7 +26,7 @@ from clisup.host.log_file import traceback_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HANDSHAKE_S", "IDLE_S", "LINGER_S", "MOST_HEADERS", "Connection", "OneAnswer", "fault_barrier"]
+__all__ = ["HANDSHAKE_S", "IDLE_S", "LINGER_S", "MOST_HEADERS", "HttpConnection", "OneAnswer", "fault_barrier"]
 
 IDLE_S = 15.0
 """Seconds for a client to send a whole head: of its first request, and of the next one on a kept connection."""
@@ -117,7 +117,7 @@ async def _drain(receive: Receive) -> None:
         pass
 
 
-class Connection:
+class HttpConnection:
     """Connection of one client. `run` ends with it; `abort` ends it from outside, at any time."""
 
     def __init__(

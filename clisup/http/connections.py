@@ -13,12 +13,12 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from clisup.http.connection import Connection, OneAnswer, fault_barrier
+from clisup.http.connection import OneAnswer, fault_barrier
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["GRACE_S", "MOST_CONNECTIONS", "Connections"]
+__all__ = ["GRACE_S", "MOST_CONNECTIONS", "HttpConnections"]
 
 MOST_CONNECTIONS = 512
 """Connections at once. A further one ends the one whose client keeps the server waiting longest, or is refused."""
@@ -34,7 +34,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-class Connections:
+class HttpConnections:
     """Connections of `listener`. An exception of one of them is a line for `note`, and ends that one alone."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Connections:
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
         self._config, self._context = Config(), WorkerContext(None)
         self._config.include_server_header, self._config.errorlog = False, None
-        self._open: set[Connection] = set()
+        self._open: set[HttpConnection] = set()
         self._accepting, self._ended, self._full = trio.CancelScope(), trio.Event(), False
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = max(1, min(MOST_CONNECTIONS, soft - _RESERVE))
@@ -94,7 +94,7 @@ class Connections:
                 if self._tls is None
                 else trio.SSLStream(stream, self._tls, server_side=True, https_compatible=True)
             )
-            one = Connection(self._app, self._config, self._context, over)
+            one = HttpConnection(self._app, self._config, self._context, over)
             self._open.add(one)
             try:
                 await one.run()

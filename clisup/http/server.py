@@ -13,7 +13,7 @@ import trio
 
 from clisup.errors import ConfigurationError, UsageError
 from clisup.http.addresses import Addresses, is_loopback, origin_of, place_of
-from clisup.http.connections import Connections
+from clisup.http.connections import HttpConnections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -107,7 +107,7 @@ async def serve(
 
     `note` gets a line for each fault of a connection or a request, and while connections are refused.
     """
-    connections = Connections(app, listener, tls_of(settings), note)
+    connections = HttpConnections(app, listener, tls_of(settings), note)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             for task in beside:

@@ -24,7 +24,7 @@ from clisup.doors.gateway.sessions import GatewaySessions
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.http import connection, link
 from clisup.http.addresses import Addresses, place_of
-from clisup.http.connections import Connections
+from clisup.http.connections import HttpConnections
 from clisup.http.link import daemon_away
 from clisup.web.access.tokens import TokenBook
 from clisup.web.app import make_app
@@ -62,7 +62,7 @@ class Door:
         form = hmac.new(cookie.encode(), b"clisup web form", hashlib.sha256).hexdigest()
         host = f"127.0.0.1:{self.port}"
         self._words = {"@HOST@": host, "@COOKIE@": cookie, "@FORM@": form, "@TOKEN@": TOKEN}
-        connections = Connections(app, listener, None, self.notes.append)
+        connections = HttpConnections(app, listener, None, self.notes.append)
         self.thread = threading.Thread(target=lambda: trio.run(connections.run), daemon=True)
         self.thread.start()
 

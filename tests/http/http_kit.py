@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from clisup.http.connections import Connections
+from clisup.http.connections import HttpConnections
 
 PATIENCE_S = 60.0
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -28,7 +28,7 @@ class Server:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.notes: list[str] = []
-        self.connections = Connections(app, self.listener, tls, self.notes.append)
+        self.connections = HttpConnections(app, self.listener, tls, self.notes.append)
 
     @property
     def open(self) -> int:
