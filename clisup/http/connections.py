@@ -13,7 +13,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from clisup.http.connection import OneAnswer, fault_barrier
+from clisup.http.connection import HttpConnection, OneAnswer, fault_barrier
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
