@@ -26,7 +26,7 @@ from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
 from clisup.fleet.member import FleetMember, MemberKey
 from clisup.fleet.setup.nodes import is_loopback
-from clisup.fleet.setup.permissions import API, MEMBER_API
+from clisup.fleet.setup.permissions import API, CALLS, MEMBER_API, MEMBER_CALLS
 from clisup.fleet.setup.server import OLDEST
 
 __all__ = ["NatsEngine", "StreamState", "connect", "connect_member"]
@@ -316,6 +316,8 @@ class NatsEngine:
             running.add(task := asyncio.create_task(respond(msg)))
             task.add_done_callback(running.discard)
 
+        if self._api == MEMBER_API:
+            subject = subject.replace(CALLS, MEMBER_CALLS, 1)
         with _Doubt(self._faults, f"answer calls to {subject}", subject):
             box = await self._client.subscribe(subject, cb=receive)
             await self._client.flush(timeout=int(_ANSWER_S))

@@ -124,15 +124,13 @@ THEIRS = st.builds(
 )
 MESSAGES = st.lists(
     st.tuples(st.integers(2, 4), st.sampled_from([("work", EVIL), ("work", "evil2"), ("submit", EVIL)]), THEIRS),
-    max_size=40,
+    max_size=16,
 )
 
 
 @given(messages=MESSAGES, on_lost=st.sampled_from(["wait", "rerun"]))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_no_messages_of_others_change_the_end_of_a_job_that_a_box_has(
-    messages: list[tuple[int, tuple[str, str], JobState]], on_lost: str
-) -> None:
     messages: list[tuple[int, tuple[str, str], JobState]], on_lost: str
 ) -> None:
     """They come anywhere behind the claim, within the time in which the box starts, and answers."""
@@ -158,7 +156,8 @@ def test_no_messages_of_others_change_the_end_of_a_job_that_a_box_has(
     assert (state.runs, state.not_after, state.on_lost) == (RUNS, T + START_S, on_lost)
 
 
-def test_a_box_remembers_what_it_ended_for_a_bounded_time_and_number() -> None:
+def test_a_box_remembers_what_it_ended_for_a_bounded_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EndedJobs, "MOST", 20)
     jobs = EndedJobs({"a": [2, T], "damaged": "x", "too": [1]})
     assert (jobs.ended("a"), jobs.ended("damaged"), jobs.ended("b")) == (2, 0, 0)
     jobs.add("a", 1, T, 10.0)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from clisup.fleet.member import Role
-from clisup.fleet.setup.permissions import API, MEMBER_API, permissions_of
+from clisup.fleet.setup.permissions import API, CALLS, MEMBER_API, MEMBER_CALLS, permissions_of
 
 __all__ = ["CLUSTER_OFFSET", "FleetPlan", "KnownMember", "is_loopback", "members_text", "node_text"]
 
@@ -102,10 +102,11 @@ def members_text(members: Mapping[str, KnownMember]) -> str:
     users = "".join(_user(name, member) for name, member in sorted(members.items()) if name not in others)
     exports = [f"{{ service: {_quoted(subject)} }}" for subject in _EXPORTS]
     exports.append(f"{{ service: {_quoted(_MANY)}, response_type: stream }}")
-    answers = [_import(_account(name), f"clisup.rpc.{name}.>") for name, it in others.items() if "worker" in it.roles]
+    boxes = [name for name, member in others.items() if "worker" in member.roles]
+    answers = [_import(_account(box), f"{MEMBER_CALLS}.{box}.*.*", f"{CALLS}.{box}.*.*") for box in boxes]
     head = "# Members of the fleet, made by clisup fleet member. All nodes have the same file."
     fleet = f"  {_ACCOUNT}: {{\n    jetstream: enabled\n{users}{_items('exports', exports)}{_items('imports', answers)}  }}\n"
-    return f"{head}\naccounts {{\n{fleet}{''.join(_own_account(name, it) for name, it in others.items())}}}\n"
+    return f"{head}\naccounts {{\n{fleet}{''.join(_own_account(name, it, boxes) for name, it in others.items())}}}\n"
 
 
 def _account(name: str) -> str:
@@ -121,14 +122,21 @@ def _items(name: str, items: Sequence[str]) -> str:
     return f"    {name}: [\n" + "".join(f"      {item}\n" for item in items) + "    ]\n"
 
 
-def _own_account(name: str, member: KnownMember) -> str:
+def _own_account(name: str, member: KnownMember, boxes: Sequence[str]) -> str:
     imports = []
     for subject in permissions_of(name, member.roles).publish:
         own = _named_by_member(subject)
-        imports.append(_import(_ACCOUNT, subject, own if own != subject else ""))
-    exports = [f"{{ service: {_quoted(f'clisup.rpc.{name}.>')}, accounts: [{_ACCOUNT}] }}"]
-    calls = _items("exports", exports) if "worker" in member.roles else ""
+        imports += [_import(_ACCOUNT, each, own if own != subject else "") for each in _calls(subject, name, boxes)]
+    exports = [f"{{ service: {_quoted(f'{MEMBER_CALLS}.{name}.*.*')}, accounts: [{_ACCOUNT}] }}"]
+    calls = _items("exports", exports) if name in boxes else ""
     return f"  {_account(name)}: {{\n{_user(name, member)}{_items('imports', imports)}{calls}  }}\n"
+
+
+def _calls(subject: str, name: str, boxes: Sequence[str]) -> list[str]:
+    """Return the subjects to import for one. A box that also calls names each other box: the engine refuses a cycle."""
+    if name not in boxes or not subject.startswith(f"{CALLS}.*."):
+        return [subject]
+    return [subject.replace("*", other, 1) for other in boxes if other != name]
 
 
 def _named_by_member(subject: str) -> str:

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from clisup.fleet.member import Role
 
-__all__ = ["API", "MEMBER_API", "MemberPermissions", "permissions_of"]
+__all__ = ["API", "CALLS", "MEMBER_API", "MEMBER_CALLS", "MemberPermissions", "permissions_of"]
 
 API, MEMBER_API = "$JS.API", "clisup.js"
 """Prefix of the engine's own methods, and its name in the account of a member. There the first one is taken."""
+CALLS, MEMBER_CALLS = "clisup.rpc", "clisup.serve"
+"""Prefix of the calls of a box, and its name in the account of the box. With one name a box that also calls is a cycle."""
 _INFO = (f"{API}.INFO", f"{API}.STREAM.INFO.*")
 _LOOKING = (*_INFO, f"{API}.STREAM.MSG.GET.*", f"{API}.DIRECT.GET.>", f"{API}.CONSUMER.CREATE.>",
             f"{API}.CONSUMER.MSG.NEXT.>")  # fmt: skip
@@ -45,7 +47,7 @@ def permissions_of(name: str, roles: Iterable[Role]) -> MemberPermissions:
         publish += [f"clisup.rpc.*.drive.{name}", f"clisup.job.{name}.*", f"clisup.state.*.submit.{name}"]
     if "worker" in roles:
         publish += _working(name)
-        subscribe.append(f"clisup.rpc.{name}.>")
+        subscribe.append(f"{MEMBER_CALLS}.{name}.>")
     return MemberPermissions(_without_covered(publish), tuple(subscribe), "worker" in roles)
 
 
