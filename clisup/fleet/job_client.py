@@ -88,7 +88,7 @@ class JobClient:
                 stored = await self._engine.last(subject)
                 if stored is None and await self._engine.append(subject, value, expected=0) is None:
                     continue
-                if stored is not None and read_request(subject, stored.data) != request:
+                if stored is not None and not _same(read_request(subject, stored.data), request):
                     raise UsageError("another job was submitted with this key", kind="usage", hint="use another --key")
                 await self._steps.create(request.job, write_state(request.first_state))
                 found = await self.get(request.job)
@@ -170,6 +170,11 @@ class JobClient:
         if found.state.status != "cancelled":  # a box was faster
             cancel(found.state, self._member)
         return found
+
+
+def _same(one: JobRequest, other: JobRequest) -> bool:
+    """Tell whether two requests ask for the same. A repeated submit names a later time."""
+    return replace(one, not_after=0.0) == replace(other, not_after=0.0)
 
 
 def _jobs(entries: list[BucketEntry]) -> list[Job]:
