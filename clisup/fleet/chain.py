@@ -34,6 +34,7 @@ __all__ = [
     "is_rewound",
     "next_step",
     "read_chunk",
+    "read_chunk_of",
     "read_subject",
     "subject_token",
     "unknown",
@@ -46,7 +47,11 @@ ELSEWHERE = "elsewhere"
 REWOUND = "rewound"
 """Reason of a gap that covers all events known so far: the session begins again."""
 
+DAMAGED = "damaged"
+"""Reason of a gap whose events are copied, but are not what their box says."""
+
 _VERSION = "1"
+_REASON_CHARS = 40
 _HEADER_BYTES = 512  # the engine counts the headers of a message, too
 _PREFIX = "clisup.ev"
 _encode = msgspec.json.Encoder().encode
@@ -143,7 +148,7 @@ def read_subject(subject: str) -> tuple[str, str, int]:
     """Return member, session id and epoch of a chunk's subject. Raises `WorldError` for another subject."""
     prefix, _, rest = subject.partition(f"{_PREFIX}.")
     parts = rest.split(".")
-    if prefix or len(parts) != 3 or not parts[2].isdecimal():
+    if prefix or len(parts) != 3 or not _is_seq(parts[2]):
         raise WorldError(f"{subject!r} is not the subject of a session's chunks", kind="storage_failed")
     return parts[0], parts[1], int(parts[2])
 
@@ -230,7 +235,7 @@ def read_chunk(headers: Mapping[str, str], data: bytes) -> EventChunk:
         message = f"cannot read a chunk of version {version[:20]!r}, because this clisup knows version {_VERSION}"
         raise WorldError(message, kind="unsupported", hint="upgrade clisup on this box")
     first, last = headers.get("Clisup-First", ""), headers.get("Clisup-Last", "")
-    if not (first.isdecimal() and last.isdecimal() and len(first) < 20 and len(last) < 20):
+    if not (_is_seq(first) and _is_seq(last)):
         raise _damaged("its headers do not say which events it holds")
     chunk = EventChunk(int(first), int(last), data, headers.get("Clisup-Gap", ""))
     if not 1 <= chunk.first <= chunk.last:
@@ -239,6 +244,29 @@ def read_chunk(headers: Mapping[str, str], data: bytes) -> EventChunk:
     if data.count(b"\n") != lines or (lines and not data.endswith(b"\n")):
         raise _damaged(f"it does not hold {lines} lines")
     return chunk
+
+
+def read_chunk_of(session_id: str, headers: Mapping[str, str], data: bytes) -> EventChunk:
+    """Return the chunk of a message, or a gap for one that is damaged, or that holds events of another session or seq.
+
+    Another box wrote it: its events come under its own name only. Raises `WorldError` for a chunk of a later version.
+    """
+    try:
+        chunk = read_chunk(headers, data)
+    except WorldError as error:
+        first, last = (headers.get(name, "") for name in ("Clisup-First", "Clisup-Last"))
+        if error.kind != "storage_failed" or not (_is_seq(first) and _is_seq(last) and 0 < int(first) <= int(last)):
+            raise
+        return EventChunk(int(first), int(last), b"", DAMAGED)
+    begin = FRAME_BEGIN + b'{"session_id":' + _encode(session_id) + b',"seq":'
+    lines = () if chunk.gap else data.split(b"\n")[:-1]
+    if all(line.startswith(b"%b%d," % (begin, seq)) for seq, line in enumerate(lines, chunk.first)):
+        return chunk if len(chunk.gap) <= _REASON_CHARS else chunk._replace(gap=chunk.gap[:_REASON_CHARS])
+    return EventChunk(chunk.first, chunk.last, b"", DAMAGED)
+
+
+def _is_seq(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
 
 
 def _damaged(why: str) -> WorldError:

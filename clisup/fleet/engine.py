@@ -9,15 +9,32 @@ doubt the method raises `WorldError(fleet_away)`, and the caller looks what is s
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple, Protocol
 
 from clisup.errors import UsageError
 
-__all__ = ["STREAMS", "Bucket", "BucketEntry", "Engine", "Handler", "StoredMessage", "Stream", "stream_of"]
+__all__ = [
+    "DAY_S",
+    "JOB_KEEP_S",
+    "STEPS_MOST",
+    "STREAMS",
+    "Bucket",
+    "BucketEntry",
+    "Engine",
+    "Handler",
+    "StoredMessage",
+    "Stream",
+    "stream_of",
+]
 
 DAY_S = 86_400.0
+JOB_KEEP_S = 14 * DAY_S
+"""Seconds for which the engine knows a job."""
+STEPS_MOST = 1000
+"""Steps of one job that one member may write."""
+_MIB = 1024 * 1024
 _BUCKET = "$KV."
 _KEY = re.compile(r"[A-Za-z0-9_=/-]{1,200}(\.[A-Za-z0-9_=/-]{1,200})?")
 
@@ -26,31 +43,45 @@ Handler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Stream(NamedTuple):
-    """Stream of the fleet: its name, the prefix of its subjects, how long it keeps a message, and whether only one a subject.
+    """Stream of the fleet: its name, the prefix of its subjects, and how long it keeps a message.
 
-    A bucket is a stream that keeps the last message of a subject. `once`: a second message is refused.
+    `most` is the number of messages that a subject keeps; -1 is no limit. `once`: a message beyond it is refused, and
+    otherwise the oldest one goes. `max_bytes` bounds the stream and `max_message` a message; -1 is no limit. A subject
+    of a `shared` stream ends in the role and the name of the member that may write it. `private`: a worker reads its own
+    subjects only.
     """
 
     name: str
     prefix: str
     keep_s: float
-    single: bool = True
+    most: int = 1
     once: bool = False
+    shared: bool = False
+    private: bool = False
+    max_bytes: int = -1
+    max_message: int = -1
+
+    @property
+    def single(self) -> bool:
+        """Tell whether a subject keeps its last message only."""
+        return self.most == 1
 
 
-def _bucket(name: str, keep_s: float) -> Stream:
-    return Stream(f"KV_{name}", f"{_BUCKET}{name}.", keep_s)
+def _bucket(name: str, keep_s: float, *, mib: int, kib: int, **more: bool) -> Stream:
+    return Stream(f"KV_{name}", f"{_BUCKET}{name}.", keep_s, max_bytes=mib * _MIB, max_message=kib * 1024, **more)
 
 
 STREAMS = (
-    Stream("CLISUP_EV", "clisup.ev.", 30 * DAY_S, single=False),
-    Stream("CLISUP_JOB", "clisup.job.", 7 * DAY_S, once=True),
-    _bucket("JOBS", 7 * DAY_S),
-    _bucket("BOXES", 60.0),
-    _bucket("SESSIONS", 30 * DAY_S),
-    _bucket("HOLDS", 7 * DAY_S),
-)
+    Stream("CLISUP_EV", "clisup.ev.", 30 * DAY_S, most=-1, private=True),
+    Stream("CLISUP_JOB", "clisup.job.", JOB_KEEP_S, once=True),
+    Stream("CLISUP_STATE", "clisup.state.", JOB_KEEP_S, most=STEPS_MOST, once=True, shared=True, max_bytes=256 * _MIB,
+           max_message=16 * 1024),
+    _bucket("BOXES", 60.0, mib=64, kib=64),
+    _bucket("SESSIONS", 30 * DAY_S, mib=512, kib=256, private=True),
+    _bucket("HOLDS", 7 * DAY_S, mib=16, kib=16, shared=True),
+)  # fmt: skip
 """Streams of the fleet. The names of the buckets are those that the engine's own tools know."""
+_NAMED = {"JOBS": "clisup.state."} | {name: f"{_BUCKET}{name}." for name in ("BOXES", "SESSIONS", "HOLDS")}
 
 
 def stream_of(subject: str) -> Stream:
@@ -73,6 +104,10 @@ class StoredMessage(NamedTuple):
 
 class Engine(Protocol):
     """Connection to the engine. Every method may raise `WorldError`: `fleet_away`, or `permission_denied` for this key."""
+
+    @property
+    def member(self) -> str:
+        """Return the name of the member that is connected."""
 
     @property
     def connected(self) -> bool:
@@ -112,65 +147,82 @@ class Engine(Protocol):
 
 
 class BucketEntry(NamedTuple):
-    """Value of a key, with the revision against which the next swap is made. `at` is the engine's time of the swap."""
+    """Value of a key, with the revision against which the next swap is made. `at` is the engine's time of the swap.
+
+    In a shared bucket, `role` and `writer` are those of the member that wrote the value: the engine proves them.
+    """
 
     key: str
     value: bytes
     revision: int
     at: float
+    role: str = ""
+    writer: str = ""
 
 
 class Bucket:
-    """Keys with values that are swapped by revision."""
+    """Keys with values. In a shared bucket each member writes a value of its own for a key, in its `role`.
 
-    __slots__ = ("_engine", "_prefix")
+    JOBS keeps all values of a key, in one order, and the other buckets the last one of each writer.
+    """
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._prefix = engine, stream_of(f"{_BUCKET}{name}.").prefix
+    __slots__ = ("_engine", "_mine", "_prefix", "_shared", "_single")
+
+    def __init__(self, engine: Engine, name: str, role: str = "work") -> None:
+        self._engine, self._prefix = engine, _NAMED[name]
+        stream = stream_of(self._prefix)
+        self._shared, self._single = stream.shared, stream.single
+        self._mine = f".{role}.{engine.member}" if self._shared else ""
 
     async def get(self, key: str) -> BucketEntry | None:
-        """Return the value of a key, from the leader."""
-        found = await self._engine.last(self._subject(key))
+        """Return the last value of a key, whoever wrote it."""
+        found = await self._engine.last(self._of(key, ".*.*" if self._shared else ""))
         return found and self._entry(found)
 
     async def create(self, key: str, value: bytes) -> int | None:
-        """Store the first value of a key and return its revision, or None if the key has a value."""
+        """Store this member's first value of a key and return its revision, or None if there is one."""
         return await self.swap(key, 0, value)
 
     async def swap(self, key: str, revision: int, value: bytes) -> int | None:
-        """Replace the value of this revision and return the new revision, or None if the key has another revision."""
-        return await self._engine.append(self._subject(key), value, expected=revision)
+        """Replace this member's value of this revision and return the new revision, or None if it has another one."""
+        return await self._engine.append(self._of(key, self._mine), value, expected=revision)
 
-    async def put(self, key: str, value: bytes) -> None:
-        """Store a value, whatever the key has. For keys that only one box writes."""
-        await self._engine.append(self._subject(key), value)
+    async def put(self, key: str, value: bytes) -> int | None:
+        """Store this member's value of a key, whatever the key has, and return its revision."""
+        return await self._engine.append(self._of(key, self._mine), value)
 
-    async def entries(self) -> list[BucketEntry]:
-        """Return the present value of each key."""
-        last = await self._engine.last(f"{self._prefix}>")
-        found = dict[str, BucketEntry]()
+    async def entries(self, key: str = "", member: str = "") -> list[BucketEntry]:
+        """Return the present values in their order: all of them, those of one key, or those of one member's keys."""
+        last, found = await self._engine.last(self._filter(key, member)), dict[Hashable, BucketEntry]()
         if last is not None:
-            async with aclosing(self.watch()) as entries:
+            async with aclosing(self.watch(key=key, member=member)) as entries:
                 async for entry in entries:
-                    found[entry.key] = entry
+                    found[(entry.key, entry.role, entry.writer) if self._single else entry.revision] = entry
                     if entry.revision >= last.position:
                         break
         return list(found.values())
 
-    async def watch(self, after: int = 0) -> AsyncGenerator[BucketEntry, None]:
-        """Yield the present value of each key behind the revision `after`, then each new value.
+    async def watch(self, after: int = 0, *, key: str = "", member: str = "") -> AsyncGenerator[BucketEntry, None]:
+        """Yield the present values behind the revision `after`, then each new value. `key` and `member` narrow them.
 
         A key that expires is not reported. The iterator ends as `Engine.read` does.
         """
-        async with aclosing(self._engine.read(f"{self._prefix}>", after)) as messages:
+        async with aclosing(self._engine.read(self._filter(key, member), after)) as messages:
             async for message in messages:
                 yield self._entry(message)
 
-    def _subject(self, key: str) -> str:
-        if not _KEY.fullmatch(key):
+    def _filter(self, key: str, member: str) -> str:
+        narrow = key or member
+        return self._of(narrow, ".>") if narrow else f"{self._prefix}>"
+
+    def _of(self, key: str, tail: str) -> str:
+        if not _KEY.fullmatch(key) or (self._shared and "." in key):
             raise UsageError(f"cannot use the key {key[:80]!r} in the fleet: use letters, digits, one dot and -_=/")
-        return self._prefix + key
+        return self._prefix + key + tail
 
     def _entry(self, message: StoredMessage) -> BucketEntry:
-        key = message.subject.removeprefix(self._prefix)
-        return BucketEntry(key, message.data, message.position, message.at)
+        key, role, writer = message.subject.removeprefix(self._prefix), "", ""
+        if self._shared:  # a key of an earlier clisup has no writer
+            key, _, mine = key.partition(".")
+            role, _, writer = mine.partition(".")
+        return BucketEntry(key, message.data, message.position, message.at, role, writer)

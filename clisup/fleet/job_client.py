@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+import time
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from clisup.errors import UsageError, WorldError
 from clisup.fleet.agent.records import read_beat
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
+from clisup.fleet.job_log import MAX_RUNS, JobLog
 from clisup.fleet.jobs import (
     BoxFacts,
     JobRequest,
@@ -26,8 +29,10 @@ from clisup.fleet.jobs import (
 
 __all__ = ["ENDED", "Job", "JobClient", "new_request"]
 
-ENDED = ("done", "cancelled")
+ENDED = ("done", "cancelled", "expired")
 AGAIN_S = 1.0
+LOOK_S = 30.0
+"""Seconds between two looks at a job without news: it expires without a step."""
 TRIES_S = 30.0
 """Seconds for which a step is repeated while the engine is away. Every step may be repeated."""
 HEAD_BYTES = 1024
@@ -53,6 +58,8 @@ def new_request(submitter: str, key: str, prompt: str, backend: str, **fields: o
         raise UsageError("a job needs one directory", kind="usage", hint="--cwd PATH, or --workspace NAME")
     if request.cwd is not None and not request.cwd.startswith("/"):
         raise UsageError(f"the directory {request.cwd!r} of a job is not absolute", kind="usage", hint="--cwd /PATH")
+    if not 1 <= request.runs <= MAX_RUNS:
+        raise UsageError(f"a job cannot start {request.runs} times: use 1 to {MAX_RUNS}", kind="usage")
     if request.foreign:
         raise UsageError(f"a job cannot set {request.foreign!r} of its session", kind="unsupported")
     return request
@@ -62,7 +69,7 @@ class JobClient:
     """Jobs of one member."""
 
     def __init__(self, engine: Engine, member: str) -> None:
-        self._engine, self._member, self._states = engine, member, Bucket(engine, "JOBS")
+        self._engine, self._member, self._steps = engine, member, Bucket(engine, "JOBS", "submit")
 
     async def submit(self, request: JobRequest) -> Job:
         """Store a job once, and return it as it stands. A repeated submit changes nothing.
@@ -81,11 +88,13 @@ class JobClient:
                 stored = await self._engine.last(subject)
                 if stored is None and await self._engine.append(subject, value, expected=0) is None:
                     continue
-                if stored is not None and read_request(subject, stored.data) != request:
+                if stored is not None and not _same(read_request(subject, stored.data), request):
                     raise UsageError("another job was submitted with this key", kind="usage", hint="use another --key")
-                first = JobState(submitter=self._member, on_lost=request.on_lost)
-                await self._states.create(request.job, write_state(first))
-                return await self.get(request.job)
+                await self._steps.create(request.job, write_state(request.first_state))
+                found = await self.get(request.job)
+                if found.state.submitter != self._member:
+                    raise UsageError(f"{found.state.submitter} has a job with this id", hint="use another --key")
+                return found
             except WorldError as error:
                 if error.kind != "fleet_away" or asyncio.get_running_loop().time() > until:
                     raise
@@ -93,11 +102,10 @@ class JobClient:
 
     async def get(self, job: str) -> Job:
         """Return a job with its request. Raises `UsageError` for an unknown one."""
-        entry = await self._states.get(job)
-        if entry is None:
+        found = _jobs(await self._steps.entries(job)) if len(job) == 36 else []
+        if not found:
             raise _unknown(job)
-        found = _job(entry)
-        return found._replace(request=await self._request(found))
+        return found[0]._replace(request=await self._request(found[0]))
 
     async def _request(self, job: Job) -> JobRequest | None:
         subject = request_subject(job.state.submitter, job.id)
@@ -121,14 +129,8 @@ class JobClient:
         return found
 
     async def list(self) -> list[Job]:
-        """Return all jobs, the latest change first. A state of a later clisup is left out."""
-        found = []
-        for entry in await self._states.entries():
-            try:
-                found.append(_job(entry))
-            except WorldError:
-                continue
-        return sorted(found, key=lambda job: job.at, reverse=True)
+        """Return all jobs, the latest change first. A step of a later clisup is left out."""
+        return sorted(_jobs(await self._steps.entries()), key=lambda job: job.at, reverse=True)
 
     async def named(self, prefix: str) -> str:
         """Return the id of the job that begins with `prefix`. Raises `UsageError` for none or several."""
@@ -144,32 +146,50 @@ class JobClient:
         return found[0]
 
     async def wait(self, job: str) -> Job:
-        """Return a job when it has ended. A lost job may still end: it is not over."""
+        """Return a job when it has ended or expired. A lost job may still end: it is not over."""
         while True:
             found = await self.get(job)
             if found.state.status in ENDED:
                 return found
             try:
-                async with aclosing(self._states.watch(found.revision)) as entries:
-                    async for entry in entries:
-                        if entry.key == job and _job(entry).state.status in ENDED:
-                            return await self.get(job)
+                async with asyncio.timeout(LOOK_S), aclosing(self._steps.watch(found.revision, key=job)) as entries:
+                    async for _ in entries:
+                        break
+            except TimeoutError:
+                pass
             except WorldError as error:
                 if error.kind != "fleet_away":
                     raise
-            await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
 
     async def cancel(self, job: str) -> Job:
         """Cancel a pending job of this member. Raises `UsageError` for another's job, or one that has been claimed."""
-        while True:
-            found = await self.get(job)
-            swap = cancel(found.state, found.revision, self._member)
-            if await self._states.swap(job, swap.revision, write_state(swap.state)) is not None:
-                return found._replace(state=swap.state)
+        step = cancel((await self.get(job)).state, self._member)
+        await self._steps.put(job, write_state(step))
+        found = await self.get(job)
+        if found.state.status != "cancelled":  # a box was faster
+            cancel(found.state, self._member)
+        return found
 
 
-def _job(entry: BucketEntry) -> Job:
-    return Job(entry.key, read_state(entry.value), entry.at, entry.revision)
+def _same(one: JobRequest, other: JobRequest) -> bool:
+    """Tell whether two requests ask for the same. A repeated submit names a later time."""
+    return replace(one, not_after=0.0) == replace(other, not_after=0.0)
+
+
+def _jobs(entries: list[BucketEntry]) -> list[Job]:
+    """Return the jobs whose logs these are. What is no step, or no legal one, changes nothing."""
+    logs, ends, now = dict[str, JobLog](), dict[str, int](), time.time()
+    for entry in entries:
+        ends[entry.key] = entry.revision
+        with suppress(WorldError):
+            logs.setdefault(entry.key, JobLog()).take(entry.role, entry.writer, read_state(entry.value), entry.at)
+    found = []
+    for id_, log in logs.items():
+        if (state := log.state) is not None:
+            state = replace(state, status="expired") if state.is_stale(now) else state
+            found.append(Job(id_, state, log.at, ends[id_]))
+    return found
 
 
 def _unknown(job: str) -> UsageError:

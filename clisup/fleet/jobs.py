@@ -1,15 +1,24 @@
-"""Jobs of the fleet: their states, who may change them, and which box takes one. Pure.
+"""Jobs of the fleet: their steps, who may make them, and which box takes one. Pure.
 
-A state is one value in the engine, and is changed only by a swap against its revision. `next_swap` gives each box its
-next swap, from the state and from what the box sees. A box starts a job only after its own swap to `started`, so the
-engine decides between two boxes. No job is started twice without leave (`on_lost = "rerun"`).
+The state of a job is a log in the engine. Each member writes its steps under its own subject, which no other member may
+write, and the engine keeps one order of all steps. `clisup.fleet.job_log` folds the log: it takes a legal step of a legal writer,
+and ignores every other one. So all readers have the same state, and no message of one box changes what another box did.
+A box starts a job only after it has read its own step `started` in the log, so the order of the log decides between two
+boxes. No job is started twice without leave (`on_lost = "rerun"`).
 
-    pending -> claimed -> started -> done
-    claimed -> pending             its box is gone; the job cannot have begun
-    started -> lost                its box is gone; with leave: pending
-    lost    -> done                its box is back, and the turn has ended
+    (none)  -> pending             its submitter
+    pending -> claimed             a box; of two claims the first one in the log
+    claimed -> started             its box
+    claimed -> pending             its box gives it back
+    claimed -> claimed             another box, if no start followed the claim for 20 s
+    started -> done                its box
+    started -> lost                another box, which hears no beat of its box
+    lost    -> started, done       its box is back
     lost    -> pending             its box is back, and refuses the prompt, which it never accepted
-    pending -> cancelled
+    lost    -> claimed             another box, with leave, if its box says nothing for 20 s
+    pending -> cancelled           its submitter
+
+`done` and `cancelled` are final. No box starts a job after `not_after`, or more than `runs` times.
 """
 
 from __future__ import annotations
@@ -31,14 +40,13 @@ __all__ = [
     "HeardBeats",
     "JobRequest",
     "JobState",
-    "JobSwap",
     "OwnTurn",
     "cancel",
     "claim_delay",
     "job_id",
     "misfit",
     "next_deed",
-    "next_swap",
+    "next_step",
     "read_request",
     "read_state",
     "request_subject",
@@ -49,10 +57,15 @@ __all__ = [
 BEAT_S, GONE_S = 5.0, 20.0
 """Seconds between two beats of a box, and without a beat until a box counts as gone."""
 _NAMESPACE = UUID("6f0cf4b5-5b0e-5a53-8f0a-6b1d6a4a7c1e")
+START_S = 7 * 86_400.0
+"""Seconds after a job's submission for which boxes start it, unless it says less."""
+RUNS = 5
+"""Starts of a job, unless it says less or more. A start that its daemon refused counts, too."""
 _CLAIM_S = 0.05
 
 OnLost = Literal["wait", "rerun"]
-JobStatus = Literal["pending", "claimed", "started", "done", "lost", "cancelled"]
+JobStatus = Literal["pending", "claimed", "started", "done", "lost", "cancelled", "expired"]
+"""Status of a job. No step says `expired`: so a client shows a job that no box will start any more."""
 OwnTurn = Literal["absent", "refused", "open", "ended"]
 """State of a job's prompt in a box's own daemon: not known; never accepted, in a closed session; accepted; ended.
 
@@ -72,7 +85,8 @@ TURN_PARAMS = frozenset({"expand", "output_schema", "timeout_s", "when_limited"}
 class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Request of a job, written once by its submitter. `needs` are labels; an empty value accepts any value.
 
-    `session` and `turn` are further params of `session/new` and `session/prompt`.
+    `session` and `turn` are further params of `session/new` and `session/prompt`. No box starts the job after the time
+    `not_after`, in seconds since the epoch (0: `START_S` after its submission), or more than `runs` times.
     """
 
     job: str
@@ -87,6 +101,19 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     on_lost: OnLost = "wait"
     session: dict[str, Any] = {}
     turn: dict[str, Any] = {}
+    not_after: float = 0.0
+    runs: int = RUNS
+
+    @property
+    def first_state(self) -> JobState:
+        """Return the first step of the job's log, which its submitter writes."""
+        return JobState(
+            submitter=self.submitter,
+            on_lost=self.on_lost,
+            for_box=self.box or "",
+            not_after=self.not_after,
+            runs=self.runs,
+        )
 
     @property
     def foreign(self) -> str:
@@ -95,10 +122,10 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of a job. `box` and `incarnation` name its holder; `attempt` counts the starts.
+    """State of a job, and step of a job's log. `box` and `incarnation` name its holder; `attempt` counts the starts.
 
     A `late` end was reported after the job had been lost. `error` says why the daemon refused the job, or why its turn
-    failed. A clisup that does not know a field drops it.
+    failed. `for_box`, `not_after` and `runs` are those of the request. A clisup that does not know a field drops it.
     """
 
     status: JobStatus = "pending"
@@ -110,13 +137,14 @@ class JobState(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str = ""
     late: bool = False
     error: str = ""
+    for_box: str = ""
+    not_after: float = 0.0
+    runs: int = RUNS
 
-
-class JobSwap(NamedTuple):
-    """Swap of a job's state, valid only against this revision."""
-
-    revision: int
-    state: JobState
+    def is_stale(self, now: float) -> bool:
+        """Tell whether no box will start this job any more. `now` is a time of day, and may differ from the engine's."""
+        waits = self.status in ("pending", "claimed")
+        return waits and (now > self.not_after + 2 * GONE_S or self.attempt >= self.runs)
 
 
 class BoxFacts(NamedTuple):
@@ -141,6 +169,7 @@ class BoxView(NamedTuple):
     """View that a box has of one job. `fits`: the box may take it. `turn`: the present attempt in its own daemon.
 
     `outcome` and `error` are those of a turn that ended. `holder_gone`: the job's holder is gone (`HeardBeats.is_gone`).
+    `is_silent`: the last step is so old that another box may take the job. `was_away`: this box itself was away of late.
     """
 
     box: str
@@ -150,6 +179,8 @@ class BoxView(NamedTuple):
     outcome: str = ""
     error: str = ""
     holder_gone: bool = False
+    is_silent: bool = False
+    was_away: bool = False
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -210,48 +241,51 @@ def _unreadable(what: str, error: Exception) -> WorldError:
     return WorldError(message, kind="storage_failed", hint="upgrade clisup on this box")
 
 
-# -- states -----------------------------------------------------------------------------------------------------------
+# -- the steps of a box -----------------------------------------------------------------------------------------------
 
 
-def next_swap(state: JobState, revision: int, view: BoxView) -> JobSwap | None:
-    """Return the swap that this box may try next, or None if the state is not this box's to change now."""
+def next_step(state: JobState, view: BoxView) -> JobState | None:
+    """Return the step that this box may write next, or None if the state is not this box's to change now."""
     mine = (state.box, state.incarnation) == (view.box, view.incarnation)
-    after = _own(state, view) if mine else _others(state, view)
-    return None if after is None else JobSwap(revision, after)
+    return _own(state, view) if mine else _others(state, view)
 
 
 def _own(state: JobState, view: BoxView) -> JobState | None:
     match state.status:
         case "pending":
-            return _claimed(state, view)
+            return _claim(state, view)
+        case "claimed" if not view.fits:
+            return replace(state, status="pending")
         case "claimed":
             return replace(state, status="started", attempt=state.attempt + 1)
         case "started" | "lost" if view.turn == "ended":
-            return replace(state, status="done", outcome=view.outcome, late=state.status == "lost", error=view.error)
+            late = state.status == "lost" and view.was_away
+            return replace(state, status="done", outcome=view.outcome, late=late, error=view.error)
         case "started" | "lost" if view.turn == "refused":
-            return _free(state)
+            return replace(state, status="pending")
+        case "lost" if view.turn == "open":
+            return replace(state, status="started", late=view.was_away)
     return None
 
 
 def _others(state: JobState, view: BoxView) -> JobState | None:
+    free = state.status in ("claimed", "lost") and view.is_silent
     match state.status:
         case "pending":
-            return _claimed(state, view)
-        case "claimed" if view.holder_gone:
-            return _free(state)
+            return _claim(state, view)
+        case "claimed" if free and view.holder_gone:
+            return _claim(state, view)
+        case "lost" if free and view.holder_gone and state.on_lost == "rerun":
+            return _claim(state, view)
         case "started" if view.holder_gone:
-            return _free(state) if state.on_lost == "rerun" else replace(state, status="lost")
+            return replace(state, status="lost", box=view.box, incarnation=view.incarnation)
     return None
 
 
-def _claimed(state: JobState, view: BoxView) -> JobState | None:
+def _claim(state: JobState, view: BoxView) -> JobState | None:
     if not view.fits:
         return None
     return replace(state, status="claimed", box=view.box, incarnation=view.incarnation)
-
-
-def _free(state: JobState) -> JobState:
-    return replace(state, status="pending", box="", incarnation="")
 
 
 def next_deed(state: JobState, view: BoxView) -> Literal["start", "refuse"] | None:
@@ -266,14 +300,14 @@ def next_deed(state: JobState, view: BoxView) -> Literal["start", "refuse"] | No
     return {"started": "start", "lost": "refuse"}.get(state.status)  # type: ignore[return-value]
 
 
-def cancel(state: JobState, revision: int, submitter: str) -> JobSwap:
-    """Return the swap that cancels a pending job. Raises `UsageError` for another's job, or for one that is not pending."""
+def cancel(state: JobState, submitter: str) -> JobState:
+    """Return the step that cancels a pending job. Raises `UsageError` for another's job, or for one that is not pending."""
     if state.submitter != submitter:
         raise UsageError(f"cannot cancel this job, because {state.submitter} submitted it", kind="permission_denied")
     if state.status != "pending":
         hint = "interrupt its session: clisup interrupt" if state.status in ("claimed", "started") else ""
         raise UsageError(f"cannot cancel this job, because it is {state.status}", hint=hint)
-    return JobSwap(revision, replace(state, status="cancelled"))
+    return replace(state, status="cancelled")
 
 
 class HeardBeats:
@@ -297,6 +331,10 @@ class HeardBeats:
             if now - self._own > 2 * BEAT_S:
                 self._began = now
             self._own = now
+
+    def was_away(self, now: float) -> bool:
+        """Tell whether this observer has not heard its own beats all the time of late."""
+        return now - self._own > 2 * BEAT_S or now - self._began <= GONE_S
 
     def is_gone(self, box: str, incarnation: str, now: float) -> bool:
         """Tell whether a holder is gone: not heard of for `GONE_S`, or back with another incarnation."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import nats.errors
 import nats.js.errors
@@ -22,6 +25,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy,
 from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet.engine import STREAMS, Handler, StoredMessage, Stream, stream_of
 from clisup.fleet.member import FleetMember, MemberKey
+from clisup.fleet.setup.nodes import is_loopback
+from clisup.fleet.setup.permissions import API, CALLS, MEMBER_API, MEMBER_CALLS
 from clisup.fleet.setup.server import OLDEST
 
 __all__ = ["NatsEngine", "StreamState", "connect", "connect_member"]
@@ -37,6 +42,7 @@ _OTHER_IS_LAST = (10071,)
 _NO_MESSAGE = 10037
 _STREAM_EXISTS = 10058
 _NS = 1_000_000_000
+_SAME_ID_S = 0.1  # the shortest window: no message has an id, so a member's id can be mistaken for no other's
 _DOUBT = (nats.errors.Error, OSError, asyncio.TimeoutError, ValueError, LookupError)  # the last two: a strange answer
 
 
@@ -48,13 +54,15 @@ async def connect(
     key: MemberKey | None = None,
     tls: ssl.SSLContext | None = None,
     timeout_s: float = CONNECT_S,
+    api: str = API,
 ) -> AsyncIterator[NatsEngine]:
-    """Connect to the engine's nodes as a member of the fleet.
+    """Connect to the engine's nodes as a member of the fleet. `api` is the prefix of the engine's methods for this key.
 
     The client reconnects by itself. Raises `WorldError`: `fleet_away` without an
     answer in time, `permission_denied` for a refused key, `unsupported` for a server that is too old. Raises
     `ConfigurationError` for a key that is none.
     """
+    _check_servers(servers)
     client, faults = Client(), Faults()
     logging.getLogger("asyncio").addFilter(_is_news)
     options: dict[str, Any] = {"nkeys_seed_str": _seed(key)} if key is not None else {}
@@ -80,7 +88,7 @@ async def connect(
             text = f"{version.major}.{version.minor}.{version.patch}"
             message = f"the engine of the fleet is nats-server {text}, and clisup needs 2.11 or later"
             raise WorldError(message, kind="unsupported", hint="upgrade nats-server")
-        yield NatsEngine(client, faults)
+        yield NatsEngine(client, faults, member, api)
     finally:
         with suppress(*_DOUBT):
             await client.close()
@@ -88,7 +96,18 @@ async def connect(
 
 def connect_member(member: FleetMember, *, timeout_s: float = CONNECT_S) -> AbstractAsyncContextManager[NatsEngine]:
     """Connect as a member: with its key, and with TLS if its file has a CA. Raises as `connect` does."""
-    return connect(member.servers, member.name, key=member.key, tls=_tls(member.ca), timeout_s=timeout_s)
+    api = API if "admin" in member.roles else MEMBER_API
+    return connect(member.servers, member.name, key=member.key, tls=_tls(member.ca), timeout_s=timeout_s, api=api)
+
+
+def _check_servers(servers: Sequence[str]) -> None:
+    """Refuse a node that is not on this machine without TLS: others on the way could read and change everything."""
+    for server in servers:
+        scheme, _, place = server.partition("://")
+        host = urlsplit(f"//{place}").hostname or ""
+        if scheme != "tls" and not (scheme == "nats" and is_loopback(host)):
+            message = f"cannot connect to {host[:200]!r} without TLS, because it is not on this machine"
+            raise ConfigurationError(message, hint="use the member's file that clisup fleet member add wrote: tls://")
 
 
 def _tls(ca: str) -> ssl.SSLContext | None:
@@ -162,9 +181,11 @@ class Faults:
 class NatsEngine:
     """`clisup.fleet.engine.Engine` on one connection."""
 
-    def __init__(self, client: Client, faults: Faults) -> None:
+    def __init__(self, client: Client, faults: Faults, member: str, api: str) -> None:
         self._client, self._faults = client, faults
-        self._js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
+        self.member = member
+        self._api = api
+        self._js: JetStreamContext = client.jetstream(timeout=_ANSWER_S, prefix=api)
 
     @property
     def connected(self) -> bool:
@@ -195,11 +216,18 @@ class NatsEngine:
             raise nats.js.errors.APIError.from_error(error)
 
     async def last(self, subject: str) -> StoredMessage | None:
-        """Return the last message of a subject from the stream's leader."""
-        stream = stream_of(subject).name
-        with _Doubt(self._faults, f"look for the last message of {subject}", stream):
+        """Return the last message of a subject.
+
+        Of a private stream, any node answers: only that method has the subject in its own subject, so that a worker's
+        key reads nothing else. Such an answer may be an old one, and an append behind it is refused.
+        """
+        stream = stream_of(subject)
+        with _Doubt(self._faults, f"look for the last message of {subject}", stream.name):
+            if stream.private:
+                method = f"{self._api}.DIRECT.GET.{stream.name}.{subject}"
+                return _direct(await self._client.request(method, timeout=_ANSWER_S))
             try:
-                found = await self._js.get_last_msg(stream, subject)
+                found = await self._js.get_last_msg(stream.name, subject)
             except nats.js.errors.NotFoundError as error:
                 if error.err_code == _NO_MESSAGE:
                     return None
@@ -227,7 +255,7 @@ class NatsEngine:
 
     async def _consumer(self, stream: str, subject: str, after: int) -> str:
         config = ConsumerConfig(
-            name=self._client.new_inbox().rpartition(".")[2],
+            name=secrets.token_hex(16),  # who knows the name can take messages from this reader
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=after + 1,
             ack_policy=AckPolicy.NONE,
@@ -240,22 +268,22 @@ class NatsEngine:
 
     async def _pull(self, stream: str, consumer: str) -> AsyncGenerator[StoredMessage, None]:
         """Yield the consumer's messages. Raises an error of `_DOUBT` if one is missing or the consumer is silent."""
-        inbox = self._client.new_inbox()
-        box = await self._client.subscribe(inbox)
         request = {"batch": _BATCH, "expires": int(_REQUEST_S * _NS), "idle_heartbeat": int(_HEARTBEAT_S * _NS)}
         number = 0
-        try:
-            while True:
+        while True:
+            inbox = self._client.new_inbox()  # one for each request: the node forgets the request with it
+            box = await self._client.subscribe(inbox)
+            try:
                 await self._client.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), reply=inbox
+                    f"{self._api}.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), reply=inbox
                 )
                 async with aclosing(_batch(box, number)) as messages:
                     async for msg in messages:
                         number += 1
                         yield _stored(msg)
-        finally:
-            with suppress(*_DOUBT):
-                await box.unsubscribe()
+            finally:
+                with suppress(*_DOUBT):
+                    await box.unsubscribe()
 
     async def call(self, subject: str, data: bytes, timeout_s: float) -> bytes | None:
         """Return the response of the process that answers to a subject, or None at once if there is none."""
@@ -288,6 +316,8 @@ class NatsEngine:
             running.add(task := asyncio.create_task(respond(msg)))
             task.add_done_callback(running.discard)
 
+        if self._api == MEMBER_API:
+            subject = subject.replace(CALLS, MEMBER_CALLS, 1)
         with _Doubt(self._faults, f"answer calls to {subject}", subject):
             box = await self._client.subscribe(subject, cb=receive)
             await self._client.flush(timeout=int(_ANSWER_S))
@@ -304,7 +334,9 @@ class NatsEngine:
     async def prepare(self, replicas: int, max_bytes: int, keep_s: float = STREAMS[0].keep_s) -> None:
         """Create or update the fleet's streams. `max_bytes` and `keep_s` bound the copies of events. Needs the admin's key."""
         for stream in STREAMS:
-            config = _config(stream if stream.single else stream._replace(keep_s=keep_s), replicas, max_bytes)
+            copies = stream.name == STREAMS[0].name
+            wanted = stream._replace(keep_s=keep_s, max_bytes=max_bytes) if copies else stream
+            config = _config(wanted, replicas)
             with _Doubt(self._faults, f"create the stream {stream.name}", stream.name):
                 try:
                     await self._js.add_stream(config)
@@ -323,7 +355,7 @@ class NatsEngine:
             stream = stream_of(subject).name
             with _Doubt(self._faults, f"delete {subject}", stream):
                 request = json.dumps({"filter": subject}).encode()
-                answer = await self._client.request(f"$JS.API.STREAM.PURGE.{stream}", request, timeout=_ANSWER_S)
+                answer = await self._client.request(f"{self._api}.STREAM.PURGE.{stream}", request, timeout=_ANSWER_S)
                 said = json.loads(answer.data)
                 if error := said.get("error"):
                     raise nats.js.errors.APIError.from_error(error)
@@ -417,18 +449,33 @@ def _stored(msg: Msg) -> StoredMessage:
     return StoredMessage(msg.subject, found.sequence.stream, msg.data, msg.headers or {}, found.timestamp.timestamp())
 
 
-def _config(stream: Stream, replicas: int, max_bytes: int) -> StreamConfig:
+def _direct(msg: Msg) -> StoredMessage | None:
+    """Return the message of an answer to a direct request. Raises an error of `_DOUBT` for another answer."""
+    headers = dict(msg.headers or {})
+    if not msg.data and (status := headers.get("Status")):
+        if status == "404":
+            return None
+        raise nats.errors.Error(f"the engine answers with status {status}")
+    at = datetime.fromisoformat(headers.pop("Nats-Time-Stamp")).timestamp()
+    return StoredMessage(headers.pop("Nats-Subject"), int(headers.pop("Nats-Sequence")), msg.data, headers, at)
+
+
+def _config(stream: Stream, replicas: int) -> StreamConfig:
+    """Return the configuration of a stream. No header of a message may change or remove other messages."""
+    keeps_all = stream.most == -1
     return StreamConfig(
         name=stream.name,
         subjects=[f"{stream.prefix}>"],
         max_age=stream.keep_s,
-        max_bytes=-1 if stream.single else max_bytes,
-        max_msgs_per_subject=1 if stream.single else -1,
-        discard=DiscardPolicy.NEW if stream.single else DiscardPolicy.OLD,
+        max_bytes=stream.max_bytes,
+        max_msg_size=stream.max_message,
+        max_msgs_per_subject=stream.most,
+        discard=DiscardPolicy.OLD if keeps_all else DiscardPolicy.NEW,
         discard_new_per_subject=stream.once,
-        duplicate_window=min(120.0, stream.keep_s),
+        duplicate_window=_SAME_ID_S,
         num_replicas=replicas,
         allow_direct=True,
-        allow_rollup_hdrs=stream.single,
+        allow_rollup_hdrs=False,
         deny_delete=True,
+        deny_purge=not stream.private,  # the admin forgets boxes and sessions that are gone
     )

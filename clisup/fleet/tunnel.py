@@ -150,8 +150,8 @@ def _refusal(frame: Request) -> bytes | None:
 
 
 def may_send(access: Access, roles: frozenset[str]) -> bool:
-    """Tell whether a member with these roles may send frames of this class. Each member may observe."""
-    return access == "observe" or bool(roles & _NEEDED[access])
+    """Tell whether a member with these roles may send frames of this class. A worker alone may send none."""
+    return bool(roles & _NEEDED[access])
 
 
 def denied(line: bytes, message: str, hint: str) -> bytes:

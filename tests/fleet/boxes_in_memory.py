@@ -13,7 +13,7 @@ from clisup.errors import ClisupError
 from clisup.fleet.agent.app import Agent
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.member import FleetMember, MemberKey, Role
-from tests.fleet.memory_engine import MemoryEngine
+from tests.fleet.memory_engine import MemberEngine, MemoryEngine
 
 PATIENCE_S = 90.0
 
@@ -42,8 +42,8 @@ async def running(engine: MemoryEngine | None, settings: AgentSettings) -> Async
 
     async def connect() -> None:
         if engine is not None:
-            agent.engine = engine
-            await agent._run_parts(engine)
+            agent.engine = MemberEngine(engine, settings.member.name, settings.member.roles)
+            await agent._run_parts(agent.engine)
         await asyncio.Event().wait()
 
     agent._connect = connect  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import pytest
 
 from clisup.errors import UsageError, WorldError
 from clisup.fleet.chain import Append, ChainReader, Piece, StoredChunk, all_epochs, chunk_subject, next_step, read_chunk
-from clisup.fleet.engine import Bucket, Engine, StoredMessage
+from clisup.fleet.engine import STEPS_MOST, Bucket, Engine, StoredMessage
 from clisup.model.envelope import Envelopes
 from clisup.model.events import ContentDelta
 from clisup.model.journal import EventFrames
@@ -144,24 +144,55 @@ async def a_reader_whose_place_the_stream_does_not_have_ends(engine: Engine, nam
 
 
 async def a_key_is_created_once_and_swapped_by_its_revision(engine: Engine, name: str) -> None:
-    jobs = Bucket(engine, "JOBS")
-    assert await jobs.get(name) is None
-    one = await jobs.create(name, b"pending")
+    holds = Bucket(engine, "HOLDS")
+    assert await holds.get(name) is None
+    one = await holds.create(name, b"pending")
     assert one
-    assert await jobs.create(name, b"pending") is None
-    two = await jobs.swap(name, one, b"claimed")
+    assert await holds.create(name, b"pending") is None
+    two = await holds.swap(name, one, b"claimed")
     assert two
-    assert await jobs.swap(name, one, b"claimed by another") is None
-    found = await jobs.get(name)
+    assert await holds.swap(name, one, b"claimed by another") is None
+    found = await holds.get(name)
     assert found is not None
     assert (found.key, found.value, found.revision) == (name, b"claimed", two)
+    assert (found.role, found.writer) == ("work", engine.member)
 
 
 async def one_of_many_swaps_at_once_is_stored(engine: Engine, name: str) -> None:
-    jobs = Bucket(engine, "JOBS")
-    one = await jobs.create(name, b"0")
-    stored = await asyncio.gather(*[jobs.swap(name, one or 0, b"%d" % n) for n in range(20)])
+    holds = Bucket(engine, "HOLDS")
+    one = await holds.create(name, b"0")
+    stored = await asyncio.gather(*[holds.swap(name, one or 0, b"%d" % n) for n in range(20)])
     assert len([revision for revision in stored if revision is not None]) == 1
+
+
+async def a_job_keeps_all_steps_of_all_writers_in_one_order(engine: Engine, name: str) -> None:
+    work, submit = Bucket(engine, "JOBS"), Bucket(engine, "JOBS", "submit")
+    positions = [await bucket.put(name, b"%d" % n) for n, bucket in enumerate((submit, work, work, submit))]
+    await work.put(f"{name}-other", b"another job")
+    found = await work.entries(name)
+    assert [(entry.value, entry.revision, entry.role) for entry in found] == [
+        (b"0", positions[0], "submit"), (b"1", positions[1], "work"), (b"2", positions[2], "work"), (b"3", positions[3], "submit"),
+    ]  # fmt: skip
+    assert {entry.key for entry in found} == {name}
+    assert len(await work.entries()) >= 5
+    last = await work.get(name)
+    assert last == found[-1]
+
+
+async def the_keys_of_one_member_are_listed_alone(engine: Engine, name: str) -> None:
+    rows = Bucket(engine, "SESSIONS")
+    for value in (b"old", b"new"):
+        await rows.put(f"{name}.one", value)
+    await rows.put(f"{name}-2.two", b"of another member")
+    assert [(entry.key, entry.value) for entry in await rows.entries(member=name)] == [(f"{name}.one", b"new")]
+
+
+async def a_member_writes_a_bounded_number_of_steps_of_a_job(engine: Engine, name: str) -> None:
+    steps = Bucket(engine, "JOBS")
+    await asyncio.gather(*[steps.put(name, b"{}") for _ in range(STEPS_MOST)])
+    with pytest.raises(WorldError):
+        await steps.put(name, b"{}")
+    assert await Bucket(engine, "JOBS", "submit").put(name, b"{}")
 
 
 async def a_watch_gives_the_present_value_and_each_new_one(engine: Engine, name: str) -> None:
@@ -179,7 +210,7 @@ async def a_watch_gives_the_present_value_and_each_new_one(engine: Engine, name:
 
 
 async def a_key_that_no_subject_can_hold_is_refused(engine: Engine, name: str) -> None:
-    for key in ("", "a b", "*", ">", "a..b", "a.b.c", "x" * 500, "a\r\nPUB x 1"):
+    for key in ("", "a b", "*", ">", "a..b", "a.b.c", "a.b", "x" * 500, "a\r\nPUB x 1"):
         with pytest.raises(UsageError):
             await Bucket(engine, "JOBS").create(key, b"")
 
@@ -239,6 +270,9 @@ CONTRACT: list[Check] = [
     a_reader_whose_place_the_stream_does_not_have_ends,
     a_key_is_created_once_and_swapped_by_its_revision,
     one_of_many_swaps_at_once_is_stored,
+    a_job_keeps_all_steps_of_all_writers_in_one_order,
+    the_keys_of_one_member_are_listed_alone,
+    a_member_writes_a_bounded_number_of_steps_of_a_job,
     a_watch_gives_the_present_value_and_each_new_one,
     a_key_that_no_subject_can_hold_is_refused,
     a_request_of_a_job_is_written_once,

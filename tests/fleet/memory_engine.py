@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from clisup.errors import WorldError
 from clisup.fleet.engine import Handler, StoredMessage, stream_of
+from clisup.fleet.member import Role
+from clisup.fleet.setup.permissions import permissions_of
 
 
 class MemoryEngine:
     """Streams as lists. `away` makes every method raise; `lose` drops the end of a stream."""
 
     max_payload = 1024 * 1024
+    member = "box"
 
     def __init__(self) -> None:
         self.away = False
@@ -37,11 +41,12 @@ class MemoryEngine:
         last = await self.last(subject)
         if expected is not None and expected != (last.position if last else 0):
             return None
-        if stream.once and last:
-            raise WorldError("the subject has its message", kind="fleet_away")
         kept = self._streams.setdefault(stream.name, [])
-        if stream.single and last:
-            kept.remove(last)
+        there = [message for message in kept if message.subject == subject]
+        if stream.once and len(there) >= stream.most:
+            raise WorldError("the subject has its messages", kind="fleet_away")
+        if stream.single and there:
+            kept.remove(there[0])
         position = self._ends[stream.name] = self._ends.get(stream.name, 0) + 1
         kept.append(StoredMessage(subject, position, data, dict(headers or {}), self.clock()))
         async with self._change:
@@ -103,6 +108,24 @@ class MemoryEngine:
     def _check(self) -> None:
         if self.away:
             raise WorldError("the engine of the fleet is away", kind="fleet_away")
+
+
+class MemberEngine:
+    """Engine in memory as one member sees it. With roles, it refuses what the member's key may not publish."""
+
+    def __init__(self, engine: MemoryEngine, member: str, roles: Iterable[Role] = ()) -> None:
+        self._engine, self.member = engine, member
+        self._allowed = permissions_of(member, roles).publish if roles else (">",)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def append(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, expected: int | None = None
+    ) -> int | None:
+        if not any(matches(pattern, subject) for pattern in self._allowed):
+            raise WorldError(f"{self.member} may not write {subject}", kind="permission_denied")
+        return await self._engine.append(subject, data, headers, expected=expected)
 
 
 def matches(pattern: str, subject: str) -> bool:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 PATIENCE_S = 60.0
+SERVER = Path(sys.executable).with_name("nats-server")
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
 
 
 class NatsServer:
@@ -32,9 +41,8 @@ class NatsServer:
             f"listen: 127.0.0.1:{self._port}\nports_file_dir: {json.dumps(str(self._directory))}\n"
             f"jetstream {{ store_dir: {store}, sync_interval: always }}\n{self._extra}\n"
         )
-        binary = Path(sys.executable).with_name("nats-server")
         with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen([binary, "-c", config], stdout=log, stderr=log)
+            self._process = subprocess.Popen([SERVER, "-c", config], stdout=log, stderr=log)
         ports = self._directory / f"nats-server_{self._process.pid}.ports"
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:

@@ -19,9 +19,9 @@ from serving import serve
 from clisup.fleet.agent import holding
 from clisup.fleet.agent.holding import Holding
 from clisup.fleet.engine import Bucket
-from clisup.fleet.holds import AccountHold, read_hold, write_hold
+from clisup.fleet.holds import AccountHold, BoxHold, fleet_hold, read_hold, write_hold
 from clisup.policy.rate_limit import AccountLimit
-from tests.fleet.memory_engine import MemoryEngine
+from tests.fleet.memory_engine import MemberEngine, MemoryEngine
 
 __all__ = ["serve"]
 
@@ -52,6 +52,8 @@ class Fleet:
         self.engine = engine
         self.daemons = [serve(demo={"account": name} if name else {}) for name in accounts]
         self.links = [Link(daemon) for daemon in self.daemons]
+        self.running = {"box0", "box1", "gone"}
+        """Boxes whose beats name the account."""
 
     @asynccontextmanager
     async def agents(self, *clocks: float) -> AsyncIterator[list[Holding]]:
@@ -62,7 +64,8 @@ class Fleet:
             for number, link in enumerate(self.links):
                 at = time.time() + (clocks[number] if clocks else 0.0)
                 await beats.put(f"box{number}", json.dumps({"at": at}).encode())
-                found.append(Holding(self.engine, f"box{number}", link))
+                engine = MemberEngine(self.engine, f"box{number}", ["worker"])
+                found.append(Holding(engine, f"box{number}", link, lambda box, _account: box in self.running))
                 running.append(tasks.create_task(found[-1].run()))
             try:
                 yield found
@@ -100,8 +103,8 @@ class Fleet:
         return next((row for row in rows if row["account"] == account), {"limit": {}, "waiting": []})
 
     async def stored(self, account: str = "team") -> AccountHold:
-        entry = await Bucket(self.engine, "HOLDS").get(account)
-        return read_hold(entry.value) if entry else AccountHold()
+        entries = await Bucket(self.engine, "HOLDS").entries(account)
+        return fleet_hold(BoxHold(entry.writer, read_hold(entry.value), entry.revision) for entry in entries).hold
 
 
 async def until(what: Callable[[], Awaitable[Any]]) -> Any:
@@ -219,7 +222,7 @@ def test_limits_of_accounts_without_a_name_stay_on_their_box(serve: Serve) -> No
             assert held["account"] == "demo"
             await fleet.several_looks()
             keys = {subject for subject in fleet.engine.subjects() if subject.startswith("$KV.HOLDS.")}
-            assert keys == {"$KV.HOLDS.team"}
+            assert keys == {"$KV.HOLDS.team.work.box1"}
 
     run(play())
 
@@ -232,8 +235,8 @@ def test_a_box_that_probes_and_says_nothing_keeps_the_others_for_a_minute_at_mos
     async def play() -> None:
         fleet = Fleet(serve, MemoryEngine())
         now = time.time()
-        gone = AccountHold(limit=AccountLimit(state="limited", until=now + 1, said_at=now), probe="gone")
-        await Bucket(fleet.engine, "HOLDS").create("team", write_hold(gone))
+        gone = AccountHold(limit=AccountLimit(state="limited", until=now + 1, said_at=now), probe="gone", probed=now)
+        await Bucket(MemberEngine(fleet.engine, "gone"), "HOLDS").create("team", write_hold(gone))
         async with fleet.agents():
             await until(lambda: is_limited(fleet, 1))
             session = await fleet.new(1)
@@ -249,9 +252,53 @@ def test_a_report_from_the_future_is_not_believed(serve: Serve) -> None:
         fleet = Fleet(serve, MemoryEngine())
         later = time.time() + 600
         forged = AccountHold(limit=AccountLimit(state="ok", said_at=later))
-        await Bucket(fleet.engine, "HOLDS").create("team", write_hold(forged))
+        await Bucket(MemberEngine(fleet.engine, "gone"), "HOLDS").create("team", write_hold(forged))
         async with fleet.agents():
             await fleet.use_up(0, 3600)
             await until(lambda: is_limited(fleet, 1))
+
+    run(play())
+
+
+def forge(fleet: Fleet, box: str, for_s: float) -> Awaitable[int | None]:
+    now = time.time()
+    hold = AccountHold(limit=AccountLimit(state="limited", until=now + for_s, said_at=now))
+    return Bucket(MemberEngine(fleet.engine, box, ["worker"]), "HOLDS").put("team", write_hold(hold))
+
+
+def test_a_limit_of_a_box_that_does_not_run_the_account_holds_no_turn(serve: Serve) -> None:
+    async def play() -> None:
+        fleet = Fleet(serve, MemoryEngine())
+        async with fleet.agents():
+            await forge(fleet, "evil", 20 * 86_400)
+            await fleet.several_looks()
+            assert not await is_limited(fleet, 0)
+            end = await asyncio.to_thread((await fleet.new(0)).ask, "hello")
+            assert end["outcome"] == "completed"
+
+    run(play())
+
+
+def test_a_limit_that_is_not_true_holds_turns_once_and_for_some_minutes_at_most(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "FOREIGN_S", 2.0)
+
+    async def play() -> None:
+        fleet = Fleet(serve, MemoryEngine())
+        async with fleet.agents():
+            await forge(fleet, "gone", 20 * 86_400)
+            await until(lambda: is_limited(fleet, 0))
+            session = await fleet.new(0)
+            end = await asyncio.to_thread(session.ask, "hello")  # its own turn shows that the limit is not true
+            assert end["outcome"] == "completed"
+            await until(lambda: frees(fleet, 0))
+            await fleet.several_looks()
+            await forge(fleet, "gone", 20 * 86_400)
+            await fleet.several_looks()
+            assert not await is_limited(fleet, 0)
+
+    async def frees(fleet: Fleet, box: int) -> bool:
+        return not await is_limited(fleet, box)
 
     run(play())

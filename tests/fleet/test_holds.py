@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.errors import WorldError
-from clisup.fleet.holds import AccountHold, believable, clock_agrees, next_step, read_hold, reported, write_hold
+from clisup.fleet.holds import (
+    AccountHold,
+    BoxHold,
+    believable,
+    clock_agrees,
+    fleet_hold,
+    next_step,
+    read_hold,
+    refuted,
+    reported,
+    write_hold,
+)
 from clisup.policy.rate_limit import AccountLimit
 
 NOW = 1_800_000_000.0
@@ -44,17 +55,17 @@ def test_every_box_waits_for_the_end_of_the_limit() -> None:
 def test_after_the_end_one_box_probes_and_the_others_wait_for_it() -> None:
     hold = AccountHold(limit=LIMITED)
     mine = next_step(hold, "a", AFTER, HOLD_S, 0)
-    assert mine.hold == AccountHold(limit=LIMITED, probe="a")
+    assert mine.hold == AccountHold(limit=LIMITED, probe="a", probed=NOW)
     assert step(mine.hold) == ("probe", None)
     assert step(mine.hold, "b", probed_s=10) == ("wait", AFTER + 50)
-    assert next_step(mine.hold, "b", AFTER, HOLD_S, 61).hold == AccountHold(limit=LIMITED, probe="b")
+    assert next_step(mine.hold, "b", AFTER, HOLD_S, 61).hold == AccountHold(limit=LIMITED, probe="b", probed=NOW)
 
 
 def test_a_box_announces_its_probe_shortly_before_the_end() -> None:
     hold = AccountHold(limit=LIMITED)
     assert step(hold, now=NOW + 580) == ("wait", NOW + 600)
     early = next_step(hold, "a", NOW + 595, HOLD_S, 0)
-    assert (early.do, early.hold) == ("probe", AccountHold(limit=LIMITED, probe="a"))
+    assert (early.do, early.hold) == ("probe", AccountHold(limit=LIMITED, probe="a", probed=NOW))
     assert step(AccountHold(limit=LIMITED, probe="a"), "b", NOW + 595, probed_s=3)[0] == "wait"
 
 
@@ -95,13 +106,34 @@ def test_the_order_of_reports_does_not_matter(limits: list[AccountLimit], data: 
     assert hold == AccountHold(limit=latest)
 
 
+def test_of_all_boxes_the_latest_limit_counts_and_the_first_probe_of_it() -> None:
+    probe = AccountHold(limit=OK.model_copy(update={"said_at": NOW - 9}), probe="x", probed=NOW)
+    holds = [
+        BoxHold("a", AccountHold(limit=LIMITED), 1),
+        BoxHold("b", probe, 7),
+        BoxHold("c", probe, 5),
+        BoxHold("stale", probe, 2, probed_s=61.0),
+        BoxHold("other", probe.model_copy(update={"probed": NOW - 1}), 3),
+    ]
+    assert fleet_hold(holds) == BoxHold("a", AccountHold(limit=LIMITED, probe="c", probed=NOW), 5)
+    assert fleet_hold([]).hold == AccountHold()
+
+
+def test_a_turn_of_its_own_refutes_a_limit_of_another_box() -> None:
+    answered = AccountLimit(state="ok", said_at=NOW + 300)
+    assert refuted(LIMITED, answered)
+    assert not refuted(LIMITED, answered.model_copy(update={"said_at": NOW + 601}))
+    assert not refuted(LIMITED, answered.model_copy(update={"said_at": NOW - 1}))
+    assert not refuted(LIMITED, LIMITED.model_copy(update={"said_at": NOW + 300}))
+    assert not refuted(OK, answered)
+
+
 @given(boxes=st.lists(st.sampled_from("abc"), max_size=12))
 def test_one_box_probes_at_a_time(boxes: list[str]) -> None:
-    """Every box reads the same value, and one swap against it is stored."""
-    hold, probing = AccountHold(limit=LIMITED), set[str]()
-    for box in boxes:
-        found = next_step(hold, box, AFTER, HOLD_S, 0)
-        if found.do == "probe":
-            probing.add(box)
-            hold = found.hold or hold
-    assert len(probing) == (1 if boxes else 0)
+    """Each box reads the same holds. Of two that take the probe at once, the first one in the engine has it."""
+    holds = {"x": BoxHold("x", AccountHold(limit=LIMITED))}
+    for revision, box in enumerate(boxes):
+        hold = AccountHold(probe=box, probed=NOW)
+        holds.setdefault(box, BoxHold(box, hold, revision))
+    probing = [box for box in "abc" if step(fleet_hold(holds.values()).hold, box)[0] == "probe"]
+    assert probing == (boxes[:1] or ["a", "b", "c"])

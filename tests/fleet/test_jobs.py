@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from clisup.errors import UsageError, WorldError
+from clisup.fleet.job_log import JobLog
 from clisup.fleet.jobs import (
     BoxFacts,
     BoxView,
@@ -24,7 +25,7 @@ from clisup.fleet.jobs import (
     job_id,
     misfit,
     next_deed,
-    next_swap,
+    next_step,
     read_request,
     read_state,
     request_subject,
@@ -45,9 +46,7 @@ def view(box: str = "a", incarnation: str = "", **fields: object) -> BoxView:
 
 
 def after(before: JobState, seen: BoxView) -> JobState | None:
-    swap = next_swap(before, 3, seen)
-    assert swap is None or swap.revision == 3
-    return swap and swap.state
+    return next_step(before, seen)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -91,18 +90,24 @@ def test_a_request_that_this_clisup_does_not_understand_is_not_run(value: bytes)
         read_request(request_subject("ci", JOB), whole)
 
 
-# -- states -----------------------------------------------------------------------------------------------------------
+# -- the steps of a box -----------------------------------------------------------------------------------------------
 
 
 def test_a_box_that_fits_claims_and_starts_its_own_claim() -> None:
     pending = state("pending", "", attempt=0)
     assert after(pending, view()) is None
     assert after(pending, view(fits=True)) == state("claimed", attempt=0)
-    assert after(state("claimed", attempt=0), view()) == state("started")
+    assert after(state("claimed", attempt=0), view(fits=True)) == state("started")
     assert after(state("claimed", attempt=0), view("b", fits=True)) is None
 
 
-def test_the_daemon_is_told_only_after_the_swap_to_started() -> None:
+def test_a_box_gives_a_claim_back_that_it_may_not_start_any_more() -> None:
+    step = after(state("claimed", attempt=0), view())
+    assert step is not None
+    assert step.status == "pending"
+
+
+def test_the_daemon_is_told_only_after_the_step_to_started() -> None:
     assert next_deed(state("claimed", attempt=0), view()) is None
     assert next_deed(state("started"), view()) == "start"
     assert next_deed(state("started"), view("b")) is None
@@ -116,40 +121,53 @@ def test_the_end_of_the_turn_is_the_end_of_the_job() -> None:
     ended = view(turn="ended", outcome="completed")
     assert after(state("started"), ended) == state("done", outcome="completed")
     assert after(state("started"), view(turn="open")) is None
-    assert after(state("lost"), ended) == state("done", outcome="completed", late=True)
+    assert after(state("lost"), ended) == state("done", outcome="completed")
+    assert after(state("lost"), ended._replace(was_away=True)) == state("done", outcome="completed", late=True)
     assert after(state("done"), ended) is None
 
 
-def test_a_job_of_a_box_that_is_gone_goes_back_before_its_start_and_is_lost_after_it() -> None:
-    gone = view("b", holder_gone=True)
-    assert after(state("claimed", attempt=0), gone) == state("pending", "", attempt=0)
-    assert after(state("started"), gone) == state("lost")
+def test_a_box_answers_at_once_when_another_calls_its_running_job_lost() -> None:
+    assert after(state("lost"), view(turn="open")) == state("started")
+    assert after(state("lost"), view(turn="open", was_away=True)) == state("started", late=True)
+
+
+def test_another_box_takes_a_job_whose_box_is_gone_only_after_a_while() -> None:
+    gone = view("b", holder_gone=True, fits=True)
+    claimed = state("claimed", attempt=0)
+    assert after(claimed, gone) is None
+    assert after(claimed, gone._replace(is_silent=True)) == state("claimed", "b", attempt=0)
     assert after(state("started"), view("b")) is None
-    assert after(state("started", on_lost="rerun"), gone) == state("pending", "", on_lost="rerun")
-    assert after(state("lost"), gone) is None
+    called = after(state("started", on_lost="rerun"), gone)
+    assert called == state("lost", "b", on_lost="rerun")
+    silent = gone._replace(is_silent=True)
+    assert after(state("lost", on_lost="rerun"), silent) == state("claimed", "b", on_lost="rerun")
+    assert after(state("lost"), silent) is None
 
 
 def test_a_box_that_is_back_gives_a_job_back_only_when_its_daemon_refuses_the_prompt() -> None:
     assert after(state("lost"), view()) is None
-    assert after(state("lost"), view(turn="open")) is None
-    assert after(state("lost"), view(turn="refused")) == state("pending", "")
+    step = after(state("lost"), view(turn="refused"))
+    assert step is not None
+    assert step.status == "pending"
 
 
 def test_a_box_with_a_new_disk_takes_up_none_of_its_earlier_jobs() -> None:
     again = view("a", "a2", turn="refused")
     assert after(state("lost"), again) is None
     assert after(state("started"), again) is None
-    assert after(state("started"), again._replace(holder_gone=True)) == state("lost")
+    called = after(state("started"), again._replace(holder_gone=True))
+    assert called is not None
+    assert called.status == "lost"
 
 
 def test_the_submitter_cancels_what_is_pending() -> None:
     pending = state("pending", "", attempt=0)
-    assert cancel(pending, 4, "ci") == (4, state("cancelled", "", attempt=0))
+    assert cancel(pending, "ci") == state("cancelled", "", attempt=0)
     with pytest.raises(UsageError, match="ci submitted it") as caught:
-        cancel(pending, 4, "anna")
+        cancel(pending, "anna")
     assert caught.value.kind == "permission_denied"
     with pytest.raises(UsageError, match="started; interrupt its session"):
-        cancel(state("started"), 4, "ci")
+        cancel(state("started"), "ci")
 
 
 # -- beats ------------------------------------------------------------------------------------------------------------
@@ -250,30 +268,42 @@ class Host:
 
     def view(self, now: JobState, *, gone: bool, fits: bool) -> BoxView:
         turn = self.sessions.get(session_of(JOB, now.attempt), "absent")
-        return BoxView(self.name, self.incarnation, fits, turn, "completed", gone)
+        return BoxView(self.name, self.incarnation, fits, turn, "completed", holder_gone=gone, is_silent=gone)
 
 
 class Fleet:
-    """Boxes around one job. Swaps and deeds are under way for any time, arrive twice, or never."""
+    """Boxes around the log of one job. Steps and deeds are under way for any time, arrive twice, or never.
+
+    A box knows the log up to some place: `known` is the state that it has read last.
+    """
 
     def __init__(self, on_lost: str) -> None:
-        self.value, self.revision = JobState(submitter="ci", on_lost=on_lost), 1  # type: ignore[arg-type]
+        self.log, self.clock = JobLog(), 1000.0
+        self.log.take("submit", "ci", JobState(submitter="ci", on_lost=on_lost), self.clock)  # type: ignore[arg-type]
         self.hosts = [Host(name) for name in "abc"]
+        self.known = {host.name: self.value for host in self.hosts}
         self.flying: list[tuple[Host, int, Callable[[], None]]] = []
         self.starts: list[tuple[str, str]] = []
 
-    def store(self, revision: int, value: JobState) -> None:
-        if revision == self.revision:
-            self.value, self.revision = value, self.revision + 1
+    @property
+    def value(self) -> JobState:
+        assert self.log.state is not None
+        return self.log.state
+
+    def store(self, role: str, writer: str, step: JobState) -> None:
+        self.clock += 1.0
+        self.log.take(role, writer, step, self.clock)
 
     def observe(self, host: Host, *, gone: bool, fits: bool = True) -> None:
-        seen = host.view(self.value, gone=gone, fits=fits)
-        if swap := next_swap(self.value, self.revision, seen):
-            self.fly(host, lambda: self.store(*swap))
+        state = self.known[host.name]
+        if step := next_step(state, host.view(state, gone=gone, fits=fits)):
+            self.fly(host, lambda: self.store("work", host.name, step))
 
     def act(self, host: Host) -> None:
-        deed = next_deed(self.value, host.view(self.value, gone=False, fits=True))
-        session = session_of(JOB, self.value.attempt)
+        """Act by what the box has read. Its own step to started is in the log then."""
+        state = self.known[host.name]
+        deed = next_deed(state, host.view(state, gone=False, fits=True))
+        session = session_of(JOB, state.attempt)
         if deed is not None:
             self.fly(host, lambda: self.obey(host, deed, session))
 
@@ -297,12 +327,16 @@ class Fleet:
     def happen(self, what: str, number: int) -> None:
         host = self.hosts[number % 3]
         match what:
+            case "read":
+                self.known[host.name] = self.value
             case "observe":
                 self.observe(host, gone=number >= 6, fits=number != 4)
             case "act":
                 self.act(host)
             case "arrive":
                 self.arrive(number, again=number > 7)
+            case "later":
+                self.clock += 15.0
             case "drop":
                 del self.flying[-1:]
             case "end":
@@ -310,15 +344,17 @@ class Fleet:
             case "wipe":
                 host.life, host.sessions = host.life + 1, {}
             case "cancel" if self.value.status == "pending":
-                swap = cancel(self.value, self.revision, "ci")
-                self.fly(host, lambda: self.store(*swap))
+                step = cancel(self.value, "ci")
+                self.fly(host, lambda: self.store("submit", "ci", step))
 
     def settle(self) -> None:
         """All boxes are there and nothing fails: only an incarnation that is no more is gone."""
         for _ in range(40):
+            self.clock += 15.0
             for host in self.hosts:
                 alive = {(each.name, each.incarnation) for each in self.hosts}
                 self.happen("end", self.hosts.index(host))
+                self.known[host.name] = self.value
                 self.observe(host, gone=(self.value.box, self.value.incarnation) not in alive)
                 self.act(host)
                 while self.flying:
@@ -327,8 +363,8 @@ class Fleet:
 
 HAPPENINGS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["observe", "arrive", "act", "arrive"]), st.integers(0, 8)),
-        st.tuples(st.sampled_from(["observe", "arrive", "drop", "end", "wipe", "cancel"]), st.integers(0, 8)),
+        st.tuples(st.sampled_from(["read", "observe", "arrive", "act", "arrive"]), st.integers(0, 8)),
+        st.tuples(st.sampled_from(["observe", "later", "drop", "end", "wipe", "cancel"]), st.integers(0, 8)),
     ),
     min_size=20,
     max_size=80,
@@ -345,5 +381,6 @@ def test_no_job_is_started_twice_without_leave(happenings: list[tuple[str, int]]
     assert len(set(fleet.starts)) == len(fleet.starts) <= fleet.value.attempt
     assert on_lost == "rerun" or len(fleet.starts) <= 1
     holders = {host.incarnation for host in fleet.hosts}
-    assert fleet.value.status in ("done", "cancelled") or fleet.value.incarnation not in holders
+    over = fleet.value.status in ("done", "cancelled") or fleet.value.attempt >= fleet.value.runs
+    assert over or fleet.value.incarnation not in holders
     assert fleet.value.status != "done" or fleet.starts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from serving import serve
 
 from clisup.errors import UsageError, WorldError
+from clisup.fleet import job_log
 from clisup.fleet import jobs as rules
 from clisup.fleet.agent import beats, placing, table
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.engine import Bucket, StoredMessage
 from clisup.fleet.job_client import Job, JobClient, new_request
-from clisup.fleet.jobs import JobRequest
-from tests.fleet.boxes_in_memory import PATIENCE_S, running, settings_of, until
-from tests.fleet.memory_engine import MemoryEngine
+from clisup.fleet.jobs import JobRequest, session_of, write_state
+from tests.fleet.boxes_in_memory import PATIENCE_S, running, settings_of, thread, until
+from tests.fleet.memory_engine import MemberEngine, MemoryEngine
 
 __all__ = ["serve"]
 
@@ -34,10 +37,14 @@ Serve = Callable[..., Any]
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rules, beats):
         monkeypatch.setattr(module, "BEAT_S", 0.3)
-    for module in (rules, table):
+    for module in (rules, table, job_log, placing):
         monkeypatch.setattr(module, "GONE_S", 3.0)
     monkeypatch.setattr(table, "BEAT_S", 0.3)
     monkeypatch.setattr(placing, "LOOK_S", 0.1)
+
+
+def client_of(engine: MemoryEngine, member: str) -> JobClient:
+    return JobClient(MemberEngine(engine, member, ["operator"]), member)
 
 
 class Fleet:
@@ -50,7 +57,7 @@ class Fleet:
             settings_of(directory, f"box{number}", daemon, {"worker"}, **fleet)
             for number, daemon in enumerate(self.daemons)
         ]
-        self.client = JobClient(self.engine, "ci")
+        self.client = client_of(self.engine, "ci")
 
     @asynccontextmanager
     async def agents(self, *numbers: int) -> AsyncIterator[None]:
@@ -160,7 +167,7 @@ def test_a_box_takes_no_jobs_of_strangers(serve: Serve, tmp_path: Path) -> None:
             await until(refused)
             assert (await fleet.client.get(job.id)).state.status == "pending"
             with pytest.raises(UsageError) as caught:
-                await JobClient(fleet.engine, "eve").cancel(job.id)
+                await client_of(fleet.engine, "eve").cancel(job.id)
             assert caught.value.kind == "permission_denied"
 
     asyncio.run(play())
@@ -267,10 +274,13 @@ def test_a_damaged_job_stops_no_other(serve: Serve, tmp_path: Path) -> None:
     fleet = Fleet(serve, tmp_path, 1)
 
     async def play() -> None:
-        await Bucket(fleet.engine, "JOBS").put("00000000-0000-4000-8000-000000000000", b"no state")
+        eve = MemberEngine(fleet.engine, "eve", ["operator"])
+        steps = Bucket(eve, "JOBS", "submit")
+        for number, value in enumerate((b"no state", b"", b"[" * 5000, b'{"status":"flying"}', b'{"attempt":1e999}')):
+            await steps.put(f"00000000-0000-4000-8000-00000000000{number}", value)
         forged = fleet.request("forged")
-        await fleet.engine.append(f"clisup.job.eve.{forged.job}", b'{"job":"x"}')
-        await Bucket(fleet.engine, "JOBS").put(forged.job, b'{"status":"pending","submitter":"eve"}')
+        await eve.append(f"clisup.job.eve.{forged.job}", b'{"job":"x"}')
+        await steps.put(forged.job, b'{"status":"pending","submitter":"eve"}')
         async with fleet.agents(0):
             end = await fleet.end(await fleet.submit("good"))
             assert end.state.outcome == "completed"
@@ -298,7 +308,7 @@ class Doubtful(MemoryEngine):
 def test_a_swap_in_doubt_runs_nothing_twice(serve: Serve, tmp_path: Path) -> None:
     fleet = Fleet(serve, tmp_path, 2)
     fleet.engine = Doubtful()
-    fleet.client = JobClient(fleet.engine, "ci")
+    fleet.client = client_of(fleet.engine, "ci")
 
     async def play() -> None:
         async with fleet.agents(0, 1):
@@ -310,32 +320,94 @@ def test_a_swap_in_doubt_runs_nothing_twice(serve: Serve, tmp_path: Path) -> Non
     assert fleet.runs() == {f"job{number}": 1 for number in range(12)}
 
 
-class Deaf(MemoryEngine):
-    """An engine whose watchers hear of no job that is claimed. It counts the swaps that came too late."""
+def test_no_step_of_another_box_changes_a_job_or_makes_it_run_again(serve: Serve, tmp_path: Path) -> None:
+    fleet = Fleet(serve, tmp_path, 1)
+    steps = Bucket(MemberEngine(fleet.engine, "evil", ["worker"]), "JOBS")
+    statuses = ("pending", "claimed", "started", "lost", "done", "cancelled")
 
-    late = 0
+    async def forge(job: Job) -> None:
+        """Write each status, under the names of others, for this attempt and later ones."""
+        state = (await fleet.client.get(job.id)).state
+        for status in statuses:
+            for attempt in range(3):
+                forged = replace(state, status=status, attempt=attempt, outcome="forged", submitter="ci")
+                await steps.put(job.id, write_state(forged))
+
+    async def play() -> None:
+        async with fleet.agents(0):
+            job = await fleet.submit("one", "@sleep 1\ndone", box="box0")
+            await forge(job)
+            await fleet.reaches(job, "started")
+            await forge(job)
+            end = await fleet.end(job)
+            assert (end.state.outcome, end.state.box, end.state.attempt, end.state.late) == (
+                "completed",
+                "box0",
+                1,
+                False,
+            )
+            await forge(job)
+            await fleet.end(await fleet.submit("two"))
+            assert (await fleet.client.get(job.id)).state == end.state
+
+    asyncio.run(play())
+    assert fleet.runs() == {"one": 1, "two": 1}
+
+
+def test_a_box_does_not_run_what_it_ended_although_the_engine_has_lost_the_end(serve: Serve, tmp_path: Path) -> None:
+    fleet = Fleet(serve, tmp_path, 1)
+
+    async def play() -> None:
+        async with fleet.agents(0):
+            job = await fleet.submit("once")
+            end = await fleet.end(job)
+        session = session_of(job.id, 1)
+        await thread(fleet.daemons[0].call, "session/delete", session_id=session)
+        await fleet.engine.lose("clisup.state.x", 3)  # claimed, started, done
+        async with fleet.agents(0):
+            await fleet.end(await fleet.submit("two"))
+            assert (await fleet.client.get(job.id)).state.status == "pending"
+        assert end.state.outcome == "completed"
+
+    asyncio.run(play())
+    assert fleet.runs() == {"once": 1, "two": 1}
+
+
+def test_a_job_whose_time_is_over_is_started_by_no_box_and_ends_as_expired(serve: Serve, tmp_path: Path) -> None:
+    fleet = Fleet(serve, tmp_path, 1)
+
+    async def play() -> None:
+        async with fleet.agents(0):
+            await fleet.end(await fleet.submit("first"))  # the box takes jobs
+            late = await fleet.end(await fleet.submit("late", not_after=time.time() - 60))
+            assert late.state.status == "expired"
+            with pytest.raises(UsageError, match="is expired"):
+                await fleet.client.cancel(late.id)
+
+    asyncio.run(play())
+    assert fleet.runs() == {"first": 1}
+
+
+class Deaf(MemoryEngine):
+    """An engine whose watchers hear of no claim of another box for a while."""
 
     async def read(self, subject: str, after: int = 0) -> AsyncGenerator[StoredMessage, None]:
         async for message in super().read(subject, after):
-            if b'"box"' not in message.data or not message.subject.startswith("$KV.JOBS."):
-                yield message
-
-    async def append(
-        self, subject: str, data: bytes, headers: Any = None, *, expected: int | None = None
-    ) -> int | None:
-        position = await super().append(subject, data, headers, expected=expected)
-        self.late += position is None
-        return position
+            if b'"claimed"' in message.data:
+                await asyncio.sleep(0.5)
+            yield message
 
 
-def test_a_box_whose_swap_came_too_late_looks_at_the_job_anew(serve: Serve, tmp_path: Path) -> None:
+def test_of_two_boxes_that_claim_at_once_one_starts(serve: Serve, tmp_path: Path) -> None:
     fleet = Fleet(serve, tmp_path, 2)
-    fleet.engine = engine = Deaf()
-    fleet.client = JobClient(fleet.engine, "ci")
+    fleet.engine = Deaf()
+    fleet.client = client_of(fleet.engine, "ci")
 
     async def play() -> None:
         async with fleet.agents(0, 1):
-            await fleet.reaches(await fleet.submit("slow", "@sleep 3"), "done")
+            jobs = [await fleet.submit(f"job{number}") for number in range(6)]
+            for job in jobs:
+                await fleet.end(job)
 
     asyncio.run(play())
-    assert fleet.runs() == {"slow": 1} and engine.late <= 3
+    assert fleet.runs() == {f"job{number}": 1 for number in range(6)}

@@ -13,6 +13,7 @@ import msgspec
 
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.engine import Bucket, Engine
+from clisup.fleet.job_log import JobLog
 from clisup.fleet.jobs import JobRequest, JobState, OnLost, job_id, read_state, request_subject, session_of, write_state
 from tests.fleet_chaos.box import Box
 from tests.fleet_chaos.figures import Figure
@@ -73,8 +74,7 @@ class Jobs:
         subject = request_subject(SUBMITTER, request.job)
         if await self._engine.last(subject) is None:
             await self._engine.append(subject, msgspec.json.encode(request), expected=0)
-        state = JobState(submitter=SUBMITTER, on_lost=request.on_lost)
-        await Bucket(self._engine, "JOBS").create(request.job, write_state(state))
+        await Bucket(self._engine, "JOBS", "submit").create(request.job, write_state(request.first_state))
 
     def status(self, job: str) -> str:
         """Return the last known status of a job."""
@@ -83,9 +83,12 @@ class Jobs:
     async def watch(self) -> None:
         """Follow the states until cancelled."""
         while True:
+            logs = dict[str, JobLog]()
             async with aclosing(Bucket(self._engine, "JOBS").watch()) as entries:
                 async for entry in entries:
-                    self.states[entry.key] = read_state(entry.value)
+                    log = logs.setdefault(entry.key, JobLog())
+                    log.take(entry.role, entry.writer, read_state(entry.value), entry.at)
+                    self.states[entry.key] = log.state or JobState()
 
     @property
     def ended(self) -> int:
@@ -97,8 +100,10 @@ class Jobs:
         return [await self._described(job, boxes) for job in self.requests if self.status(job) != "done"]
 
     async def _described(self, job: str, boxes: Sequence[Box]) -> str:
-        stored = await Bucket(self._engine, "JOBS").get(job)
-        state = read_state(stored.value) if stored is not None else JobState()
+        log = JobLog()
+        for entry in await Bucket(self._engine, "JOBS").entries(job):
+            log.take(entry.role, entry.writer, read_state(entry.value), entry.at)
+        state = log.state or JobState()
         parts = [f"job {job}: watched {self.status(job)}, stored {state}"]
         for box in boxes:
             line = Line(box.socket)

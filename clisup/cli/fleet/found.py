@@ -180,6 +180,9 @@ def node(folder: str, check: bool) -> int:
 def prepare(file: str, days: int, gib: int) -> int:
     """Create the fleet's streams, or change how long they keep copies. Needs the admin's file.
 
+    After an upgrade of clisup it also brings streams and permissions up to date. In the fleet's folder it writes the
+    nodes' members.conf again.
+
     \b
     Example:
       clisup fleet prepare team/admin.member
@@ -187,8 +190,11 @@ def prepare(file: str, days: int, gib: int) -> int:
     """
     check_extra()
     from clisup.fleet.nats_engine import connect_member
+    from clisup.fleet.setup.folder import renew
 
     admin = read_member(file)
+    if renew(os.path.dirname(os.path.abspath(file)), admin.fleet):
+        print(plain("members.conf has new permissions: copy it to each node, and reload the nodes"), file=sys.stderr)
 
     async def run() -> None:
         async with connect_member(admin) as engine:

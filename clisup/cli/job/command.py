@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["job", "job_row", "member_of_this_command", "with_jobs"]
 
 _T = TypeVar("_T")
-_STATUSES = ("pending", "claimed", "started", "done", "lost", "cancelled")
+_STATUSES = ("pending", "claimed", "started", "done", "lost", "cancelled", "expired")
 _ID = 8
 MOST_REASONS = 20
 
@@ -61,12 +62,16 @@ def job() -> None:
 @click.option("--key", help="Same key, same job: a repeated submit runs nothing twice. Default: a new one.")
 @click.option("--on-lost", type=click.Choice(["wait", "rerun"]), default="wait", show_default=True,
               help="If the box disappears: wait for it, or run the job anew elsewhere, so perhaps twice.")  # fmt: skip
+@click.option("--start-within", type=click.FloatRange(1, 7 * 86_400), metavar="SECONDS",
+              help="No box starts the job later. Default: seven days.")  # fmt: skip
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True,
+              help="Most starts. A start that a daemon refused counts, too.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True, help="Wait for the end. The exit code is then that of the turn.")
 @json_option("Print the job as JSON.")
 def submit(
     prompt: str, backend: str, versions: str, cwd: str | None, workspace: str | None, box: str | None,
-    needs: tuple[str, ...], model: str | None, permission_mode: str | None, key: str | None, on_lost: str, waits: bool,
-    as_json: bool,
+    needs: tuple[str, ...], model: str | None, permission_mode: str | None, key: str | None, on_lost: str,
+    start_within: float | None, runs: int, waits: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Submit PROMPT as a job; - reads it from stdin. Print the job's id.
 
@@ -86,6 +91,7 @@ def submit(
     request = new_request(
         member.name, key or str(uuid4()), text, backend,
         versions=versions, cwd=cwd, workspace=workspace, box=box, needs=labels, on_lost=on_lost,
+        not_after=time.time() + start_within if start_within else 0.0, runs=runs,
         session=given({"model": model, "permission_mode": permission_mode}),
     )  # fmt: skip
 
@@ -131,7 +137,7 @@ def _label(text: str) -> tuple[str, str]:
 )
 @json_option("Print the jobs as JSON.")
 def list_(status: tuple[str, ...], mine: bool, limit: int, as_json: bool) -> int:
-    """List jobs, the latest change first. The engine keeps a job for seven days after its last change.
+    """List jobs, the latest change first. The engine keeps a job for 14 days.
 
     \b
     Example:
@@ -200,7 +206,7 @@ def get(id_: str, as_json: bool) -> int:
 )
 @json_option("Print the jobs as JSON.")
 def wait(ids: tuple[str, ...], timeout: float | None, as_json: bool) -> int:
-    """Wait until all these jobs are done or cancelled. A lost job may still end.
+    """Wait until all these jobs are done, cancelled or expired. A lost job may still end.
 
     The exit code is 0 if all turns completed.
 
@@ -280,7 +286,7 @@ def job_row(found: Job) -> dict[str, Any]:
     row: dict[str, Any] = {
         "job": found.id, "status": state.status, "outcome": state.outcome, "error": state.error, "late": state.late,
         "box": state.box, "session": f"{state.box}/{session_of(found.id, state.attempt)}" if state.attempt else "",
-        "starts": state.attempt, "submitter": state.submitter, "on_lost": state.on_lost,
+        "starts": state.attempt, "runs": state.runs, "submitter": state.submitter, "on_lost": state.on_lost,
         "changed_at": datetime.fromtimestamp(found.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }  # fmt: skip
     if request is not None:

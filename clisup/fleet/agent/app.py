@@ -123,7 +123,7 @@ class Agent:
             await self._run_parts(self.engine)
 
     async def _run_parts(self, engine: Engine) -> None:
-        self.table = table = Table(engine, self.settings.member.name)
+        self.table = table = Table(engine, self.settings.member.name, looks=self.settings.looks)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_keep("table", table.run))
             tasks.create_task(_watch(engine))
@@ -142,7 +142,7 @@ class Agent:
             ("copy", self._copy),
             ("jobs", Placing(engine, settings, table, lambda: beats.last).run),
             ("tunnels", Tunnels(engine, settings).run),
-            ("holds", lambda: self._hold(engine)),
+            ("holds", lambda: self._hold(engine, table)),
         ]
 
     def lag(self) -> int:
@@ -167,9 +167,9 @@ class Agent:
             copying.cancel()
             await asyncio.gather(copying, return_exceptions=True)
 
-    async def _hold(self, engine: Engine) -> None:
+    async def _hold(self, engine: Engine, table: Table) -> None:
         async with DaemonLink.open(self.settings.daemon_socket, "clisup-fleet-holds") as link:
-            await Holding(engine, self.settings.member.name, link).run()
+            await Holding(engine, self.settings.member.name, link, table.runs).run()
 
 
 async def _keep(name: str, run: Callable[[], Awaitable[None]]) -> None:

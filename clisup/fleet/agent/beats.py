@@ -72,9 +72,11 @@ class Beats:
         try:
             async with DaemonLink.open(settings.daemon_socket, "clisup-fleet-beat") as link:
                 status = await link.call("daemon/status")
+                accounts = await link.call("account/list")
         except ClisupError:
             return beat
-        return msgspec.structs.replace(beat, daemon="up", **_load(status))
+        shared = sorted(str(row["account"]) for row in accounts["accounts"])
+        return msgspec.structs.replace(beat, daemon="up", accounts=shared, **_load(status))
 
     async def _look_for_another(self) -> None:
         """Report another box that beats under this name."""

@@ -12,7 +12,7 @@ from typing import Any
 from clisup.errors import ClisupError, UsageError, box_away
 from clisup.fleet.agent.json_server import JsonServer, introduction
 from clisup.fleet.agent.table import Table
-from clisup.fleet.chain import ChainReader, MissingEvents, Piece, all_epochs, read_chunk, read_subject, subject_token
+from clisup.fleet.chain import ChainReader, MissingEvents, Piece, all_epochs, read_chunk_of, read_subject, subject_token
 from clisup.fleet.engine import Engine
 from clisup.model.envelope import FRAME_BEGIN
 from clisup.model.journal import event_seq, event_type
@@ -163,7 +163,9 @@ class CopyServer:
         reader = ChainReader(after, read_subject(last.subject)[2])
         async with aclosing(self._engine.read(subject)) as messages:
             async for message in messages:
-                for piece in reader.read(read_subject(message.subject)[2], read_chunk(message.headers, message.data)):
+                for piece in reader.read(
+                    read_subject(message.subject)[2], read_chunk_of(session_id, message.headers, message.data)
+                ):
                     yield piece
                 if message.position >= last.position:
                     return
@@ -214,7 +216,7 @@ class CopyServer:
                     newest = await self._engine.last(all_epochs(self._member, id_))
                     first = read_subject(newest.subject)[2] if newest is not None else epoch
                     readers[id_] = ChainReader(begin.get(id_, 0), first)
-                for piece in readers[id_].read(epoch, read_chunk(message.headers, message.data)):
+                for piece in readers[id_].read(epoch, read_chunk_of(id_, message.headers, message.data)):
                     self._writer.write(_frames(id_, piece, types, deltas))
                 await self._writer.drain()
 

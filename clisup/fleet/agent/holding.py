@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +16,20 @@ import msgspec
 from clisup.errors import ClisupError, UsageError, WorldError
 from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, Engine
-from clisup.fleet.holds import AccountHold, believable, clock_agrees, next_step, read_hold, reported, write_hold
+from clisup.fleet.holds import (
+    DISTRUST_S,
+    FOREIGN_S,
+    AccountHold,
+    BoxHold,
+    believable,
+    clock_agrees,
+    fleet_hold,
+    next_step,
+    read_hold,
+    refuted,
+    reported,
+    write_hold,
+)
 from clisup.host.log import event_logger
 from clisup.policy.rate_limit import AccountLimit
 
@@ -27,6 +41,8 @@ CLOCK_EVERY_S = 30.0
 TELL_AGAIN_S = 20.0
 """Seconds after which the daemon hears again that another box probes. It forgets so after a minute."""
 MAX_TEXT = 200
+MAX_ACCOUNTS = 10_000
+"""Accounts whose holds a box keeps in memory."""
 _log = event_logger()
 
 
@@ -42,7 +58,7 @@ class _BeatTime(msgspec.Struct):
 
 
 class SeenHold(NamedTuple):
-    """Hold as this box last read it. `since` is when it first saw the present probe, on the monotonic clock."""
+    """Hold of a box as it was last read. `since` is when its present probe was first seen, on the monotonic clock."""
 
     hold: AccountHold = AccountHold()
     revision: int = 0
@@ -50,12 +66,17 @@ class SeenHold(NamedTuple):
 
 
 class Holding:
-    """Exchange of holds between this box's daemon and the engine. `clock_off_s` is the last measured difference."""
+    """Exchange of holds between this box's daemon and the engine. `clock_off_s` is the last measured difference.
 
-    def __init__(self, engine: Engine, member: str, daemon: AccountsOfDaemon) -> None:
+    `runs` tells whether a box runs an account, as its beat says.
+    """
+
+    def __init__(self, engine: Engine, member: str, daemon: AccountsOfDaemon, runs: Callable[[str, str], bool]) -> None:
         self._holds, self._beats = Bucket(engine, "HOLDS"), Bucket(engine, "BOXES")
-        self._member, self._daemon = member, daemon
-        self._seen: dict[str, SeenHold] = {}
+        self._member, self._daemon, self._runs = member, daemon, runs
+        self._seen: dict[str, dict[str, SeenHold]] = {}
+        """By account and box."""
+        self._distrusted: dict[tuple[str, str], float] = {}
         self._told: dict[str, tuple[bool, float]] = {}  # whether another box probes, and when the daemon heard it
         self._news = asyncio.Event()
         self.clock_off_s: float | None = None
@@ -80,18 +101,20 @@ class Holding:
             try:
                 async with aclosing(self._holds.watch()) as entries:
                     async for entry in entries:
-                        self._note(entry.key, believable(_hold_of(entry.value), entry.at), entry.revision)
+                        self._note(entry.key, entry.writer, believable(_hold_of(entry.value), entry.at), entry.revision)
             except WorldError as error:
                 _log.warning("holds not read", error=error.message)
             self._seen.clear()
             await asyncio.sleep(EVERY_S)
 
-    def _note(self, key: str, hold: AccountHold, revision: int) -> None:
-        seen = self._seen.get(key, SeenHold())
-        if revision > seen.revision:
-            since = seen.since if hold == seen.hold else time.monotonic()
-            self._seen[key] = SeenHold(hold, revision, since)
-            self._news.set()
+    def _note(self, key: str, box: str, hold: AccountHold, revision: int) -> None:
+        of_account = self._seen.get(key, {})
+        seen = of_account.get(box, SeenHold())
+        if revision <= seen.revision or not box or (key not in self._seen and len(self._seen) >= MAX_ACCOUNTS):
+            return
+        same = (hold.probe, hold.probed) == (seen.hold.probe, seen.hold.probed)
+        self._seen[key] = {**of_account, box: SeenHold(hold, revision, seen.since if same else time.monotonic())}
+        self._news.set()
 
     async def _exchange(self, row: dict[str, Any], hold_s: float) -> None:
         """Share one account's news in both directions."""
@@ -103,34 +126,49 @@ class Holding:
                 elsewhere = await self._others_probe(name, bool(row["waiting"] or row["probe"]), hold_s)
         except WorldError:  # the engine is away: this box is for itself
             pass
-        limit = self._seen.get(_key(name), SeenHold()).hold.limit
+        limit = fleet_hold(self._believed(name)).hold.limit
         later = agrees and (limit.said_at or 0.0) > (own.said_at or 0.0)
-        await self._tell(name, elsewhere, _learned(limit) if later else None)
+        await self._tell(name, elsewhere, _learned(limit, time.time()) if later else None)
+
+    def _believed(self, name: str) -> list[BoxHold]:
+        """Return this box's own hold of an account, and those of other boxes that count."""
+        now, found = time.monotonic(), []
+        for box, seen in self._seen.get(_key(name), {}).items():
+            doubted = now - self._distrusted.get((name, box), -DISTRUST_S) < DISTRUST_S
+            if box == self._member or (self._runs(box, name) and not doubted):
+                found.append(BoxHold(box, seen.hold, seen.revision, now - seen.since))
+        return found
+
+    def _mine(self, name: str) -> AccountHold:
+        return self._seen.get(_key(name), {}).get(self._member, SeenHold()).hold
 
     async def _offer(self, name: str, own: AccountLimit) -> None:
-        new = reported(self._seen.get(_key(name), SeenHold()).hold, own)
-        if new is not None:
-            await self._swap(name, new)
+        """Report this box's own limit. One that it learned from another box has that box's time."""
+        others = [each for each in self._believed(name) if each.box != self._member]
+        if any(each.hold.limit.said_at == own.said_at for each in others):
+            return
+        for each in others:
+            if refuted(each.hold.limit, own):
+                self._distrusted[name, each.box] = time.monotonic()
+                _log.warning("limit of another box not true", box=each.box, account=name)
+        if (new := reported(self._mine(name), own)) is not None:
+            await self._put(name, new)
 
     async def _others_probe(self, name: str, waiting: bool, hold_s: float) -> bool:
-        """Take the probe if turns wait here and no box has it. Tell whether another box has it."""
-        seen = self._seen.get(_key(name), SeenHold())
-        step = next_step(seen.hold, self._member, time.time(), hold_s, time.monotonic() - seen.since)
-        if step.do == "probe" and step.hold is not None and waiting:
-            return not await self._swap(name, step.hold)
-        return step.do == "wait" and seen.hold.probe not in ("", self._member)
+        """Take the probe if turns wait here and no box has it. Tell whether another box has it.
 
-    async def _swap(self, name: str, hold: AccountHold) -> bool:
-        """Store a hold behind the one that this box knows. Read the present one if it is another."""
-        key = _key(name)
-        revision = await self._holds.swap(key, self._seen.get(key, SeenHold()).revision, write_hold(hold))
-        if revision is not None:
-            self._note(key, hold, revision)
+        Of two boxes that take it at once, the first one in the engine has it: both look again.
+        """
+        known = fleet_hold(self._believed(name))
+        step = next_step(known.hold, self._member, time.time(), hold_s, known.probed_s)
+        if step.do == "probe" and step.hold is not None and waiting:
+            await self._put(name, step.hold.model_copy(update={"limit": self._mine(name).limit}))
             return True
-        self._seen.pop(key, None)
-        if (entry := await self._holds.get(key)) is not None:
-            self._note(key, believable(_hold_of(entry.value), entry.at), entry.revision)
-        return False
+        return step.do == "wait" and known.hold.probe not in ("", self._member)
+
+    async def _put(self, name: str, hold: AccountHold) -> None:
+        revision = await self._holds.put(_key(name), write_hold(hold))
+        self._note(_key(name), self._member, hold, revision or 0)
 
     async def _tell(self, name: str, elsewhere: bool, limit: dict[str, Any] | None) -> None:
         """Report to the daemon what is news for it."""
@@ -168,7 +206,9 @@ def _hold_of(value: bytes) -> AccountHold:
         return AccountHold()
 
 
-def _learned(limit: AccountLimit) -> dict[str, Any]:
-    """Return the params of a limit. Its texts come from another box."""
+def _learned(limit: AccountLimit, now: float) -> dict[str, Any]:
+    """Return the params of a limit that another box reports: it holds turns for some minutes. Its texts come from there."""
+    if limit.until is not None:
+        limit = limit.model_copy(update={"until": min(limit.until, now + FOREIGN_S)})
     texts = {name: text[:MAX_TEXT] for name in ("limit_type", "message") if (text := getattr(limit, name)) is not None}
     return limit.model_dump(exclude_none=True) | texts

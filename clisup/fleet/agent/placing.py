@@ -1,7 +1,7 @@
 """Jobs of this box: it claims those that fit, starts them in its daemon, and reports their ends.
 
-No process places jobs. Each box looks at the pending ones and decides for itself; the engine decides between two boxes. The
-rules are in `clisup.fleet.jobs`.
+No process places jobs. Each box looks at the pending ones and decides for itself; the order of their claims in the engine
+decides between two boxes. The rules are in `clisup.fleet.jobs` and `clisup.fleet.job_log`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from contextlib import aclosing
 
 from clisup.errors import ClisupError, WorldError
 from clisup.fleet.agent.daemon_link import DaemonLink
+from clisup.fleet.agent.ended_file import EndedFile
 from clisup.fleet.agent.job_turns import JobTurn, close, look, refuse, start
 from clisup.fleet.agent.records import BoxBeat
 from clisup.fleet.agent.settings import AgentSettings
 from clisup.fleet.agent.table import Table
 from clisup.fleet.agent.waiting import wait_at_most
 from clisup.fleet.engine import Bucket, BucketEntry, Engine
+from clisup.fleet.job_log import FINAL, JobLog
 from clisup.fleet.jobs import (
+    GONE_S,
     BoxFacts,
     BoxView,
     JobRequest,
@@ -29,7 +32,7 @@ from clisup.fleet.jobs import (
     claim_delay,
     misfit,
     next_deed,
-    next_swap,
+    next_step,
     read_request,
     read_state,
     request_subject,
@@ -44,7 +47,8 @@ LOOK_S = 1.0
 AGAIN_S = 1.0
 MAX_OPEN = 10_000
 """Open jobs that a box keeps in memory."""
-_OVER = ("done", "cancelled")
+MAX_OVER = 100_000
+"""Ended jobs whose ids a box keeps in memory."""
 _log = event_logger()
 
 
@@ -55,10 +59,15 @@ class Placing:
         self, engine: Engine, settings: AgentSettings, table: Table, beat: Callable[[], BoxBeat | None]
     ) -> None:
         self._engine, self._settings, self._table, self._beat = engine, settings, table, beat
-        self._states = Bucket(engine, "JOBS")
-        self._open: dict[str, tuple[JobState, int]] = {}
+        self._steps = Bucket(engine, "JOBS")
+        self._open: dict[str, JobLog] = {}
+        self._over: dict[str, None] = {}
+        self._heard: dict[str, float] = {}  # when the last step of a job arrived here, on the monotonic clock
+        self._seen = 0  # position of the last step that was read
+        self._sent: dict[str, int] = {}  # position of this box's own last step of a job
         self._requests: dict[str, JobRequest] = {}
         self._ends: dict[str, JobTurn] = {}
+        self._ended = EndedFile(settings.state_dir)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._counted: BoxBeat | None = None
         self._claims = 0  # since the last beat, which does not count them
@@ -66,7 +75,7 @@ class Placing:
 
     async def run(self) -> None:
         """Take jobs until cancelled. Raises `WorldError` when the daemon ends."""
-        self._open.clear()
+        self._forget()
         async with DaemonLink.open(self._settings.daemon_socket, "clisup-fleet-jobs") as link:
             watching = asyncio.create_task(self._watch())
             try:
@@ -84,41 +93,60 @@ class Placing:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 self._running.clear()
 
+    # -- the log
+
     async def _watch(self) -> None:
-        after = 0
         while True:
-            async with aclosing(self._states.watch(after)) as entries:
+            async with aclosing(self._steps.watch(self._seen)) as entries:
                 async for entry in entries:
-                    after = entry.revision
                     self._note(entry)
-            after = 0
-            self._open.clear()
+            self._forget()  # the engine lost what this box has read
+
+    def _forget(self) -> None:
+        self._seen = 0
+        for known in (self._open, self._over, self._heard, self._sent):
+            known.clear()
 
     def _note(self, entry: BucketEntry) -> None:
-        try:
-            state = read_state(entry.value)
-        except WorldError as error:
-            _log.warning("job not read", job=entry.key, error=error.message)
+        """Take a step of the log. An unreadable one changes no job, and neither does one that its writer may not make."""
+        job, self._seen = entry.key, entry.revision
+        if job in self._over:
             return
-        self._set(entry.key, state, entry.revision)
+        log = self._open.get(job) or JobLog()
+        try:
+            counts = log.take(entry.role, entry.writer, read_state(entry.value), entry.at)
+        except WorldError as error:
+            _log.warning("job not read", job=job[:64], box=entry.writer, error=error.message)
+            return
+        if not counts:
+            _log.debug("step of a job ignored", job=job[:64], box=entry.writer)
+        elif log.state is not None and log.state.status in FINAL:
+            self._close(job)
+        elif job in self._open or len(self._open) < MAX_OPEN:
+            self._open[job], self._heard[job] = log, time.monotonic()
         self._news.set()
 
-    def _set(self, job: str, state: JobState, revision: int) -> None:
-        known = self._open.get(job)
-        if known is not None and known[1] >= revision:
-            return
-        if state.status in _OVER:
-            for known_of in (self._open, self._requests, self._ends):
-                known_of.pop(job, None)
-        elif job in self._open or len(self._open) < MAX_OPEN:
-            self._open[job] = state, revision
+    def _close(self, job: str) -> None:
+        for known in (self._open, self._heard, self._sent, self._requests, self._ends):
+            known.pop(job, None)
+        self._over[job] = None
+        if len(self._over) > MAX_OVER:
+            del self._over[next(iter(self._over))]
+
+    async def _write(self, job: str, before: JobState, step: JobState) -> None:
+        """Write a step of this box. It counts when it comes back in the log, behind the steps before it."""
+        self._sent[job] = await self._steps.put(job, write_state(step)) or 0
+        _log.info("job", job=job, was=before.status, status=step.status, box=step.box, outcome=step.outcome)
+        self._claims += step.status == "claimed"
 
     # -- one job
 
     async def _consider(self, job: str, link: DaemonLink) -> None:
         """Make the next step of a job, if it is this box's to make."""
         try:
-            state, revision = self._open[job]
+            state = self._open[job].state
+            if state is None or self._sent.get(job, 0) > self._seen or state.is_stale(time.time()):
+                return
             request = await self._request(job, state)
             if request is None:
                 return
@@ -127,10 +155,12 @@ class Placing:
                 if not view.fits:
                     return
                 await asyncio.sleep(claim_delay(self._busy, random.random()))
+                if self._open[job].state != state:  # another box was faster
+                    return
             if (deed := next_deed(state, view)) is not None:
                 await self._do(deed, job, request, state, link)
-            elif (swap := next_swap(state, revision, view)) is not None:
-                await self._swap(job, state, swap.revision, swap.state)
+            elif (step := next_step(state, view)) is not None:
+                await self._write(job, state, step)
         except KeyError:  # over meanwhile
             pass
         except WorldError as error:
@@ -150,31 +180,41 @@ class Placing:
         except ClisupError as error:
             if error.kind == "fleet_away":
                 raise
-            _log.warning("job not read", job=job, error=error.message)
-            self._open.pop(job, None)
+            _log.warning("job not read", job=job[:64], error=error.message)
+            self._close(job)
             return None
         return request
 
     async def _view(self, job: str, state: JobState, request: JobRequest, link: DaemonLink) -> BoxView:
-        me, incarnation = self._settings.member.name, self._settings.incarnation
-        fits = gone = False
-        found = JobTurn("absent")
-        if state.status == "pending":
-            facts = self._facts(request)
-            fits = facts is not None and not misfit(request, facts)
-        elif (state.box, state.incarnation) != (me, incarnation):
-            gone = self._table.beats.is_gone(state.box, state.incarnation, time.monotonic())
-        elif state.status in ("started", "lost"):
+        me, incarnation, now = self._settings.member.name, self._settings.incarnation, time.monotonic()
+        mine, silent = (state.box, state.incarnation) == (me, incarnation), now - self._heard[job] > GONE_S + 1
+        gone, found = False, JobTurn("absent")
+        if state.status in ("started", "lost") and mine:
             found = (
                 self._ends.get(job) or JobTurn("open") if job in self._running else await self._look(job, state, link)
             )
-        return BoxView(me, incarnation, fits, found.turn, found.outcome, found.error, gone)
+        elif state.status != "pending" and not mine:
+            gone = self._table.beats.is_gone(state.box, state.incarnation, now)
+        away = self._table.beats.was_away(now)
+        fits = self._fits(job, state, request, mine=mine)
+        return BoxView(me, incarnation, fits, found.turn, found.outcome, found.error, gone, silent, away)
+
+    def _fits(self, job: str, state: JobState, request: JobRequest, *, mine: bool) -> bool:
+        """Tell whether this box may start the next attempt of a job. A claim of its own has its slot already."""
+        facts = self._facts(request)
+        if facts is None or state.attempt < self._ended.ended(job) or state.attempt >= request.runs:
+            return False
+        if request.not_after and time.time() > request.not_after:
+            return False
+        return not misfit(request, facts._replace(free=max(1, facts.free)) if mine else facts)
 
     async def _look(self, job: str, state: JobState, link: DaemonLink) -> JobTurn:
         """Return the state of this box's own turn. A turn that goes on without a waiter gets one."""
         if (end := self._ends.get(job)) is not None:
             return end
         found = await look(link, job, state.attempt)
+        if found.turn == "absent" and state.attempt <= self._ended.ended(job):
+            return JobTurn("ended", "failed", "this box has ended this attempt before, and its session is gone")
         if found.turn == "open":
             await self._do("start", job, self._requests[job], state, link)
         return found
@@ -192,7 +232,9 @@ class Placing:
     async def _wait(self, job: str, request: JobRequest, attempt: int, cwd: str, link: DaemonLink) -> None:
         """Start the turn, or wait for the one that runs, and note its end."""
         try:
-            self._ends[job] = await start(link, request, attempt, cwd)
+            end = await start(link, request, attempt, cwd)
+            await self._ended.add(job, attempt)
+            self._ends[job] = end
             self._news.set()
             await close(link, job, attempt)
         except ClisupError as error:
@@ -201,17 +243,6 @@ class Placing:
         finally:
             self._running.pop(job, None)
             self._news.set()
-
-    async def _swap(self, job: str, before: JobState, revision: int, after: JobState) -> None:
-        stored = await self._states.swap(job, revision, write_state(after))
-        if stored is None:  # another box was faster, or the state here is an old one
-            if (found := await self._states.get(job)) is not None:
-                self._note(found)
-            return
-        _log.info("job", job=job, was=before.status, status=after.status, box=after.box, outcome=after.outcome)
-        self._claims += after.status == "claimed"
-        self._set(job, after, stored)
-        self._news.set()
 
     # -- this box
 
@@ -227,7 +258,8 @@ class Placing:
             return None
         if beat is not self._counted:
             self._counted, self._claims = beat, 0
-        mine = sum((state.box, state.status) in self._held for state, _ in self._open.values())
+        states = [log.state for log in self._open.values() if log.state is not None]
+        mine = sum((state.box, state.status) in self._held for state in states)
         free = beat.free - self._claims
         free = min(free, fleet.max_jobs - mine) if fleet.max_jobs else free
         accept = (*fleet.accept, request.submitter) if "*" in fleet.accept else fleet.accept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,7 +19,8 @@ class BoxBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """Beat of a box. `at` is its own time of day, `lag` the events that are not copied yet.
 
     `incarnation` is a random word of its state directory. `free` are the turns that can start at once. `backends` maps the
-    installed backends to their versions. A clisup that does not know a field drops it.
+    installed backends to their versions. `accounts` are the shared accounts that the box runs. A clisup that does not know a
+    field drops it.
     """
 
     version: str
@@ -39,6 +40,7 @@ class BoxBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     held: list[str] = []
     workspaces: list[str] = []
     accept: list[str] = []
+    accounts: list[str] = []
 
 
 class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,22 +49,46 @@ class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     row: dict[str, Any] | None = None
 
 
+class _Row(msgspec.Struct):
+    """Fields of a row that this clisup computes with. Another box wrote them."""
+
+    session_id: str
+    next_seq: Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+    state: str = ""
+    approvals: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    created_at: str | None = None
+    labels: dict[str, str] | None = None
+
+
 def read_beat(value: bytes) -> BoxBeat:
     """Return a stored beat. Raises `WorldError` for a value that is none."""
     return _read(value, BoxBeat, "the beat of a box")
 
 
-def read_record(value: bytes) -> SessionRecord:
-    """Return a stored row. Raises `WorldError` for a value that is none."""
-    return _read(value, SessionRecord, "the row of a session")
+def read_record(value: bytes, session_id: str | None = None) -> SessionRecord:
+    """Return a stored row. Raises `WorldError` for a value that is none, or the row of another session."""
+    what = "the row of a session"
+    record = _read(value, SessionRecord, what)
+    if record.row is not None:
+        try:
+            row = msgspec.convert(record.row, _Row)
+        except msgspec.ValidationError as error:
+            raise _unreadable(what, str(error)) from None
+        if session_id is not None and row.session_id != session_id:
+            raise _unreadable(what, "it is stored as the row of another session")
+    return record
 
 
 def _read(value: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(value, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        message = f"cannot read {what}, because {str(error)[:200]}"
-        raise WorldError(message, kind="storage_failed", hint="upgrade clisup on this box") from None
+        raise _unreadable(what, str(error)) from None
+
+
+def _unreadable(what: str, why: str) -> WorldError:
+    message = f"cannot read {what}, because {why[:200]}"
+    return WorldError(message, kind="storage_failed", hint="upgrade clisup on this box")
 
 
 def same_row(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:

@@ -11,6 +11,7 @@ from clisup.config.tables import FleetConfig
 from clisup.errors import UsageError
 from clisup.fleet.member import FleetMember, joined
 from clisup.fleet.places import agent_socket, own_socket, sockets_dir
+from clisup.fleet.tunnel import may_send
 from clisup.host.config_file import ConfigFile
 from clisup.host.files import write_atomic
 from clisup.locations import config_file, state_dir_for_client
@@ -35,6 +36,11 @@ class AgentSettings:
     def works(self) -> bool:
         """Tell whether this box shares its daemon."""
         return "worker" in self.member.roles
+
+    @property
+    def looks(self) -> bool:
+        """Tell whether this box may read the sessions of other boxes."""
+        return may_send("observe", self.member.roles)
 
 
 def read_settings(env: Mapping[str, str]) -> AgentSettings:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from clisup.errors import WorldError
@@ -18,7 +19,8 @@ from clisup.host.log import event_logger
 __all__ = ["HeardBox", "Table"]
 
 MAX_MEMBERS = 1000
-MAX_ROWS = 100_000
+MAX_ROWS, MAX_ROW_BYTES = 20_000, 32 * 1024 * 1024
+"""Rows of one member, and their bytes. A member that has more takes no room from the others."""
 AGAIN_S = 1.0
 _log = event_logger()
 
@@ -33,21 +35,29 @@ class HeardBox(NamedTuple):
 
 
 class Table:
-    """Members and their sessions. `changed` wakes those that wait for news; its waiters look again."""
+    """Members and their sessions. `changed` wakes those that wait for news; its waiters look again.
 
-    def __init__(self, engine: Engine, me: str) -> None:
+    A box that may not look at others has its own rows only (`looks`).
+    """
+
+    def __init__(self, engine: Engine, me: str, *, looks: bool = True) -> None:
         self._boxes, self._sessions = Bucket(engine, "BOXES"), Bucket(engine, "SESSIONS")
-        self.me = me
+        self.me, self._looks = me, looks
         self.beats = HeardBeats(me)
         self._heard: dict[str, HeardBox] = {}
         self._rows: dict[str, dict[str, dict[str, Any]]] = {}
+        self._sizes: dict[str, dict[str, int]] = {}
+        self._bytes: dict[str, int] = {}
         self._waiting: set[asyncio.Event] = set()
 
     async def run(self) -> None:
         """Read beats and rows until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch(self._boxes, self._take_beat, self._forget_beats))
-            tasks.create_task(self._watch(self._sessions, self._take_row, self._rows.clear))
+            rows = "" if self._looks else self.me
+            tasks.create_task(self._watch(self._boxes.watch, self._take_beat, self._forget_beats))
+            tasks.create_task(
+                self._watch(partial(self._sessions.watch, member=rows), self._take_row, self._forget_rows)
+            )
             tasks.create_task(self._grow_old())
 
     # -- what is known
@@ -68,6 +78,11 @@ class Table:
             return "away"
         return "ok" if heard.beat.daemon == "up" else "daemon_down"
 
+    def runs(self, member: str, account: str) -> bool:
+        """Tell whether a member is there and runs a shared account, as its last beat says."""
+        heard = self._heard.get(member)
+        return heard is not None and self.state(member) == "ok" and account in heard.beat.accounts
+
     def silence_s(self, member: str) -> float | None:
         """Return the seconds since the last beat, or None without one."""
         heard = self._heard.get(member)
@@ -87,17 +102,22 @@ class Table:
 
     # -- news
 
-    async def _watch(self, bucket: Bucket, take: Callable[[BucketEntry], None], forget: Callable[[], None]) -> None:
+    async def _watch(
+        self,
+        watch: Callable[[int], AsyncGenerator[BucketEntry, None]],
+        take: Callable[[BucketEntry], None],
+        forget: Callable[[], None],
+    ) -> None:
         after = 0
         while True:
             try:
-                async with aclosing(bucket.watch(after)) as entries:
+                async with aclosing(watch(after)) as entries:
                     async for entry in entries:
                         after = entry.revision
                         try:
                             take(entry)
-                        except WorldError as error:  # a later clisup wrote it
-                            _log.warning("record of a box not read", key=entry.key, error=error.message)
+                        except WorldError as error:  # a later clisup wrote it, or a box lies
+                            _log.warning("record of a box not read", key=entry.key[:100], error=error.message)
                         self._wake()
                 after = 0  # the engine lost what this box has read
                 forget()
@@ -117,14 +137,22 @@ class Table:
     def _forget_beats(self) -> None:
         """Keep the beats: their age says enough."""
 
+    def _forget_rows(self) -> None:
+        for known in (self._rows, self._sizes, self._bytes):
+            known.clear()
+
     def _take_row(self, entry: BucketEntry) -> None:
         member, _, session_id = entry.key.partition(".")
-        row = read_record(entry.value).row
-        rows = self._rows.setdefault(member, {})
-        if row is None:
-            rows.pop(session_id, None)
-        elif session_id in rows or sum(map(len, self._rows.values())) < MAX_ROWS:
-            rows[session_id] = row
+        row = read_record(entry.value, session_id).row
+        rows, sizes = self._rows.setdefault(member, {}), self._sizes.setdefault(member, {})
+        size = len(entry.value) if row is not None else 0
+        total = self._bytes.get(member, 0) - sizes.get(session_id, 0) + size
+        if row is None or (total > MAX_ROW_BYTES or (session_id not in rows and len(rows) >= MAX_ROWS)):
+            total -= size
+            rows.pop(session_id, None), sizes.pop(session_id, None)
+        else:
+            rows[session_id], sizes[session_id] = row, size
+        self._bytes[member] = total
 
     async def _grow_old(self) -> None:
         """Wake the waiters when a box may have become silent."""

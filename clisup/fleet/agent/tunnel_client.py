@@ -49,6 +49,11 @@ class NearTunnel:
 
         Raises `WorldError`: `fleet_away`, or the far side's refusal.
         """
+        if not may_send("observe", self._member.roles):
+            roles = ", ".join(sorted(self._member.roles))
+            message = f"this box may not look at {self._box}, because its role in the fleet is {roles}"
+            hint = "join with the role observer, too: clisup fleet member add NAME --role worker --role observer"
+            raise WorldError(message, kind="permission_denied", hint=hint)
         head = TunnelRequest(self._id, begin=True)
         answer = await self._engine.call(self._subject("observe"), encode(head), CALL_S)
         if answer is None:

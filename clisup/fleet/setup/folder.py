@@ -16,7 +16,7 @@ from clisup.fleet.setup.keys import new_key
 from clisup.fleet.setup.nodes import CLUSTER_OFFSET, FleetPlan, KnownMember, members_text, node_text
 from clisup.host.files import make_private_dir, write_atomic
 
-__all__ = ["ADMIN", "MAX_MEMBERS", "add_member", "found", "read_plan", "remove_member_of"]
+__all__ = ["ADMIN", "MAX_MEMBERS", "add_member", "found", "read_plan", "remove_member_of", "renew"]
 
 ADMIN = "admin"
 """Member that `found` makes: it prepares the streams, and is kept off the boxes."""
@@ -89,6 +89,27 @@ def remove_member_of(directory: str, name: str) -> FleetPlan:
     if os.path.exists(path):
         os.unlink(path)
     return plan
+
+
+def renew(directory: str, name: str) -> bool:
+    """Write the members' permissions again if this is the folder of the fleet `name`. Tell whether they have changed."""
+    if not os.path.exists(os.path.join(directory, "fleet.json")):
+        return False
+    plan = read_plan(directory)
+    text = members_text(plan.members).encode()
+    changed = [host for host in plan.nodes if _content(os.path.join(directory, host, "members.conf")) != text]
+    if plan.name != name or not changed:
+        return False
+    _write(directory, plan)
+    return True
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def read_plan(directory: str) -> FleetPlan:

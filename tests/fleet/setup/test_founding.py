@@ -154,6 +154,7 @@ def test_a_worker_may_not_drive_and_an_observer_may_only_look() -> None:
     assert "clisup.rpc.*.drive.m" in operator.publish
     assert "clisup.ev.m.>" in worker.publish
     assert "clisup.ev.m.>" not in (*operator.publish, *observer.publish)
+    assert "clisup.rpc.*.observe.m" not in worker.publish, "a worker alone does not even look"
     assert not observer.answers
     assert permissions_of("a", ["admin", "worker"]).publish == (">",)
 

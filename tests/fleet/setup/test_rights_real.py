@@ -117,7 +117,7 @@ def test_a_worker_writes_only_its_own_records(fleet: Fleet) -> None:
         await Bucket(engine, "SESSIONS").put("dev1.s", b"{}")
         await Bucket(engine, "JOBS").put("j", b"{}")
         await Bucket(engine, "HOLDS").put("a", b"{}")
-        assert await engine.call(call_subject("nobody", "observe", "dev1"), b"", 2.0) is None
+        await refused(engine.call(call_subject("nobody", "observe", "dev1"), b"", 2.0))
         async with engine.answer(call_subject("dev1", "*", "*"), _echo):
             pass
         await refused(engine.append(chunk_subject("dev2", "s"), b"forged"))
@@ -252,7 +252,7 @@ def test_a_full_disk_of_the_engine_drops_the_oldest_copies(tmp_path: Path) -> No
 def facts(**fields: object) -> FleetFacts:
     streams = {
         name: nats_engine.StreamState("n1", 3, 1, 1, [])
-        for name in ("CLISUP_EV", "CLISUP_JOB", "KV_JOBS", "KV_BOXES", "KV_SESSIONS", "KV_HOLDS")
+        for name in ("CLISUP_EV", "CLISUP_JOB", "CLISUP_STATE", "KV_BOXES", "KV_SESSIONS", "KV_HOLDS")
     }
     whole = {"version": (2, 15, 1), "nodes": 3, "now": 1000.0, "streams": streams, "roles": ["worker"], **fields}
     return FleetFacts(**whole)  # type: ignore[arg-type]
@@ -270,19 +270,19 @@ def seen(at: float = 999.0, words: tuple[str, ...] = ("w",), **fields: object) -
         ({"version": (2, 12, 1)}, "engine", "warn", "2.12.3"),
         ({"streams": {}}, "streams", "fail", "missing"),
         (
-            {"streams": {**facts().streams, "KV_JOBS": nats_engine.StreamState("", 3, 1, 1, [])}},
+            {"streams": {**facts().streams, "CLISUP_STATE": nats_engine.StreamState("", 3, 1, 1, [])}},
             "streams",
             "fail",
             "no leader",
         ),
         (
-            {"streams": {**facts().streams, "KV_JOBS": nats_engine.StreamState("n", 1, 1, 1, [])}},
+            {"streams": {**facts().streams, "CLISUP_STATE": nats_engine.StreamState("n", 1, 1, 1, [])}},
             "streams",
             "warn",
             "1 copies on 3",
         ),
         (
-            {"streams": {**facts().streams, "KV_JOBS": nats_engine.StreamState("n", 3, 1, 1, ["n2"])}},
+            {"streams": {**facts().streams, "CLISUP_STATE": nats_engine.StreamState("n", 3, 1, 1, ["n2"])}},
             "streams",
             "warn",
             "behind on n2",
