@@ -42,7 +42,7 @@ PARTS = {
     "user": False,
 }
 """Parts by name: modules of this folder. The value tells whether the part gives up the rights of root."""
-PART_S, SHORT_S = 300.0, 90.0
+PART_S, SHORT_S = 600.0, 180.0
 """Bound of one part, and of one part of the short form."""
 WORKERS = 2
 

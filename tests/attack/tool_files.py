@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tests.attack.ground import Box, ground_of, said, until, wait_until
+from tests.attack.ground import Box, alive, ground_of, said, until, wait_until
 from tests.attack.inside import GADGETS
 from tests.attack.model import Attack
 
@@ -55,7 +55,8 @@ def planted(box: Box) -> str | None:
         box.ready()
         box.successor()
         session = box.session(tools=[{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}])
-        session.ask('@mcp mcp__clisup__add {}\nhello')
+        session.prompt("@mcp mcp__clisup__add {}")
+        session.await_event("tool_use")
         from commands import run
 
         for words in (["status"], ["sessions"], ["doctor"]):
@@ -130,19 +131,18 @@ def queued(box: Box) -> str | None:
     return "the next prompt of another session was the tool's" if proof.exists() else None
 
 
-def locked(box: Box) -> str | None:
+def locked(kind: str, box: Box) -> str | None:
     """A tool removes the lock of the state directory, and a second daemon is started."""
     from harness import Harness
 
-    box.ready()
-    box.tool("write", path=box.daemon.state / "daemon.lock", text="")
+    box.tool("spoil", paths=[box.ready().state / "daemon.lock"], kind=kind, secret="", proof=box.proof())
     second = Harness()
     second.faults_expected = True
     second.state = box.daemon.state
     try:
         second.process = second.launch()
-        serves = wait_until(lambda: os.path.exists(second.socket) or second.process.poll() is not None, PATIENCE_S)
-        both = serves and second.process.poll() is None and second._serves() and box.alive()
+        both = wait_until(lambda: alive(second.socket, 1) and alive(box.daemon.socket, 1) or second.process.poll() is not None, PATIENCE_S)
+        both = both and second.process.poll() is None
         return f"two daemons serve one state directory: {box.daemon.pid}, {second.pid}" if both else None
     finally:
         second.process.kill()
@@ -193,7 +193,8 @@ ATTACKS = (
     *(Attack("T6", f"session.json: {name}", partial(own_rule, changes), name == "a rule that allows all")
       for name, changes in RULES.items()),
     Attack("T6", "session.json: no budget", budget),
-    Attack("T8", "remove the lock, and start a second daemon", locked),
+    *(Attack("T8", f"the lock becomes {kind}, and a second daemon starts", partial(locked, kind))
+      for kind in ("nothing", "an empty file")),
     Attack("T12", "read the files of another session", reads),
     Attack("T15", "rewrite a journal, with right checksums", history),
     Attack("T15", "change a prompt that waits", queued),

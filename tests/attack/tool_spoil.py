@@ -40,15 +40,16 @@ def spoilt(kind: str, outer: Box) -> str | None:
         neighbour.ask("I stay")
         before, secret = neighbour.events(), box.daemon.root / "secret"
         secret.write_text('{"text": "SECRET"}\n' * 50)
-        bad, spoilt_dirs = [], []
+        bad: list[str] = []
+        spoilt_dirs: dict[str, Path] = {}
         for name in SESSION:
             victim = _victim(box)
             _spoil(victim.dir / name, kind, secret)
+            spoilt_dirs[name] = victim.dir
             if fault := _used(box, victim.id):
                 bad.append(f"{name}: {fault}")
-                _again(box, victim.dir)
-            else:
-                spoilt_dirs.append(victim.dir)
+                del spoilt_dirs[name]
+                _again(box, victim.dir, spoilt_dirs)
         for path in [box.daemon.state / name for name in TOP] + list(box.daemon.root.glob("home/**/*.jsonl")):
             if neighbour.id not in path.name:
                 _spoil(path, kind, secret)
@@ -92,12 +93,19 @@ def _harm(box: Box) -> str:
     return f"the daemon took {peak:.0f} MB" if peak > MEMORY_MB else ""
 
 
-def _again(box: Box, *spoilt_dirs: Path) -> None:
-    """Start a daemon without these sessions."""
+def _again(box: Box, spoilt_dir: Path, others: dict[str, Path]) -> None:
+    """Start a daemon without this session. The others are put aside: a daemon may not start with them."""
     box.daemon.kill()
-    for path in spoilt_dirs:
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(spoilt_dir, ignore_errors=True)
+    for path in others.values():
+        if path.exists():
+            os.rename(path, _aside(box) / path.name)
     _start(box)
+
+
+def _aside(box: Box) -> Path:
+    (found := box.daemon.root / "aside").mkdir(exist_ok=True)
+    return found
 
 
 def _start(box: Box) -> bool:
@@ -105,24 +113,26 @@ def _start(box: Box) -> bool:
     return wait_until(lambda: alive(box.daemon.socket, ANSWER_S) or box.daemon.process.poll() is not None, START_S)
 
 
-def _next(box: Box, spoilt_dirs: list[Path]) -> list[str]:
+def _next(box: Box, spoilt_dirs: dict[str, Path]) -> list[str]:
     """Start the next daemon. If it is harmed, find the files that do it."""
     box.daemon.kill()
+    for path in spoilt_dirs.values():
+        if not path.exists():
+            os.rename(_aside(box) / path.name, path)
     _start(box)
     if not (fault := _harm(box)):
         return []
-    bad, aside = [], box.daemon.root / "aside"
-    aside.mkdir()
+    bad = []
     box.daemon.kill()
-    for path in spoilt_dirs:
-        os.rename(path, aside / path.name)
-    for path, name in zip(spoilt_dirs, SESSION, strict=False):
-        os.rename(aside / path.name, path)
+    for path in spoilt_dirs.values():
+        os.rename(path, _aside(box) / path.name)
+    for name, path in spoilt_dirs.items():
+        os.rename(_aside(box) / path.name, path)
         _start(box)
         if one := _harm(box):
             bad.append(f"{name}, next daemon: {one}")
-        _again(box, path)
         box.daemon.kill()
+        shutil.rmtree(path, ignore_errors=True)
     _start(box)
     return bad or [f"the next daemon: {fault} ({box.daemon.log.read_text()[-200:]})"]
 
