@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz attack fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ fleet-net: $(READY)  ## the same boxes in networks of their own, which are cut (
 
 fuzz: $(READY)  ## a million hostile inputs for every reader of bytes (INPUTS=20000 SEED=7 for fewer)
 	$(BIN)/python -m tests.fuzz.run
+
+attack: $(READY)  ## attackers of security.md: a tool, a page, a CLI, a provider, an agent, a stolen key, another user (ONLY=tool SHORT=1 SEED=7)
+	$(BIN)/python -m tests.attack.run
 
 soak: $(READY)  ## 10,000 short turns on one daemon; what they leave behind (TURNS=1000 for fewer)
 	$(BIN)/python -m tests.soak.run

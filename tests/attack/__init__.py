@@ -1,0 +1,1 @@
+"""Attackers of the project's own: `make attack`."""
