@@ -24,17 +24,24 @@ def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None
     """
     try:
         failpoint("file.read")
-        value = json.loads(read_file(path, limit), parse_constant=_refuse)
-        return msgspec.convert(value, kind)
+        data = read_file(path, limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OddFileError as error:
         _log.warning("file ignored", path=path, why=error.strerror)
-    except (ValueError, RecursionError, OverflowError):  # a crash of the machine leaves an empty file
-        _log.warning("file ignored", path=path, why="it holds no such record")
+        return None
     except OSError as error:
         raise storage_error("read", path, error) from None
-    return None
+    try:
+        value = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):  # a crash of the machine leaves an empty file
+        _log.warning("file ignored", path=path, why="it is no JSON")
+        return None
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        _log.warning("file ignored", path=path, why="it holds no such record")
+        return None
 
 
 def _refuse(word: str) -> NoReturn:
