@@ -90,9 +90,10 @@ def test_every_allowed_use_is_needed() -> None:
     "source",
     [
         "import pickle", "from marshal import loads", "def f():\n    import shelve", "import yaml", "eval('1')", "exec(x)",
-        "map(eval, x)", "compile(x, '', 'exec')", "__import__('os')", "from typing import get_type_hints", "import typing\ntyping.get_type_hints(x)",
-        "import inspect\ninspect.get_annotations(x, eval_str=True)", "import importlib\nimportlib.import_module(x)",
-        "import ctypes\nctypes.pythonapi.x", "import builtins\nbuiltins.eval(x)", "class A:\n    def __setstate__(self): ...",
+        "map(eval, x)", "compile(x, '', 'exec')", "__import__('os')", "from typing import get_type_hints",
+        "import typing\ntyping.get_type_hints(x)", "import inspect\ninspect.get_annotations(x, eval_str=True)",
+        "import importlib\nimportlib.import_module(x)", "import ctypes\nctypes.pythonapi.x",
+        "import builtins\nbuiltins.eval(x)", "class A:\n    def __setstate__(self): ...",
     ],
 )  # fmt: skip
 def test_no_way_to_code_is_overlooked(source: str) -> None:

@@ -24,16 +24,20 @@ def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None
     """
     try:
         failpoint("file.read")
-        return decode_record(read_file(path, limit), kind)
+        data = read_file(path, limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OddFileError as error:
         _log.warning("file ignored", path=path, why=error.strerror)
-    except (ValueError, RecursionError, OverflowError):  # a crash of the machine leaves an empty file
-        _log.warning("file ignored", path=path, why="it holds no such record")
+        return None
     except OSError as error:
         raise storage_error("read", path, error) from None
-    return None
+    try:
+        return decode_record(data, kind)
+    except (ValueError, RecursionError, OverflowError) as error:  # a crash of the machine leaves an empty file
+        why = "it holds no such record" if isinstance(error, msgspec.ValidationError) else "it is no JSON"
+        _log.warning("file ignored", path=path, why=why)
+        return None
 
 
 def decode_record(data: bytes, kind: type[T]) -> T:

@@ -126,29 +126,34 @@ def ignored(daemon: Harness) -> dict[str, list[dict[str, Any]]]:
     return {line["session"]: [other for other in lines if other["session"] == line["session"]] for line in lines}
 
 
+@pytest.mark.parametrize("names", [list(SPOILS)[at::6] for at in range(6)], ids=", ".join)
 def test_a_checkpoint_that_a_tool_has_changed_is_ignored_and_the_turn_decoded_again(
-    serve: Callable[..., Harness],
+    serve: Callable[..., Harness], names: list[str]
 ) -> None:
     daemon = serve()
-    undisturbed = go(midway(daemon))
-    (daemon.cwd / "go").unlink()
-    sessions = {name: midway(daemon) for name in SPOILS}
-    intact, missing = midway(daemon), midway(daemon)
+    intact, sessions = midway(daemon), {name: midway(daemon) for name in names}
     daemon.kill()
     for name, session in sessions.items():
         SPOILS[name](file_of(session))
-    file_of(missing).unlink()
     daemon.start()
+    undisturbed = go(intact)
+    assert intact.id not in ignored(daemon)
     for name, session in sessions.items():
         assert go(session) == undisturbed, name
         told = [event["message"] for event in session.events("notice") if event["code"] == "checkpoint_ignored"]
         assert len(told) == 1 and told[0].startswith("the turn is decoded from its start"), name
         (line,) = ignored(daemon)[session.id]
         assert line["level"] == "warning" and line["why"], name
-    for session in (intact, missing):
-        assert go(session) == undisturbed
-        assert all(event["code"] != "checkpoint_ignored" for event in session.events("notice"))
     assert not list(daemon.root.rglob("pickled"))
+
+
+def test_without_a_checkpoint_the_turn_is_decoded_again_and_nothing_is_said(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    intact, missing = midway(daemon), midway(daemon)
+    daemon.kill()
+    file_of(missing).unlink()
+    daemon.start()
+    assert go(missing) == go(intact) and not ignored(daemon)
 
 
 def test_a_turn_that_goes_on_from_a_checkpoint_can_be_interrupted(serve: Callable[..., Harness]) -> None:

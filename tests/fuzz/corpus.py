@@ -15,6 +15,7 @@ from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
 from clisup.model.journal import Source, encode_snapshot
 from clisup.model.sessions.ledger import Ledger
 from clisup.wire.methods import METHODS
+from tests.fuzz.checkpoints import bodies
 from tests.fuzz.http_corpus import HttpBytes
 from tests.fuzz.mutate import Mutator, Seed, as_line
 from tests.journals import block_of, encode_event, old_line
@@ -312,6 +313,7 @@ MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "config": lambda rng: _Lines(rng, [_CONFIG, *_CONFIG.split(b"\n")[:-1]], most=4),
     "recording": lambda rng: _Lines(rng, _recordings()),
     "transcript": lambda rng: _Lines(rng, _transcript(), most=8),
+    "checkpoint": lambda rng: _Lines(rng, list(bodies()), most=1),
     "pages": HttpBytes,
     "gateway": HttpBytes,
 }

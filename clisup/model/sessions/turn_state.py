@@ -126,6 +126,6 @@ class Intent(TypedDict, total=False):
     argv: list[str]
     env_names: list[str]
     cgroup: str | None
-    transcript_at: Annotated[int, Meta(ge=0, lt=2**63)]
+    transcript_at: Annotated[int, Meta(ge=0, le=2**53)]
     native: tuple[str | None, bool]  # the native session id, and whether the run resumes the session
     live: dict[str, str]  # the fingerprint of a live run
