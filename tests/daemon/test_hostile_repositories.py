@@ -1,5 +1,6 @@
 """Repositories and worktrees that a model's tool has prepared: git runs none of the programs that they name."""
 
+# ruff: noqa: ASYNC240  # nothing else runs in the loop of these tests
 from __future__ import annotations
 
 import json

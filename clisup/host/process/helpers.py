@@ -43,7 +43,8 @@ HELPER_LIMIT_S = 30.0
 """Limit of a helper. gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few at load 10."""
 HELPER_OUTPUT_LIMIT = 4096
 PIPE_GRACE_S = 0.25  # for the rest of the output, if a child of an exited program still holds its stdout
-GUARD_LIMIT_S = 20.0  # for a loaded machine: for the start of a guard, and for its last answer 2 s after the kill
+GUARD_START_LIMIT_S = 20.0  # for a loaded machine: an idle machine takes 30 ms at most
+GUARD_END_LIMIT_S = 10.0  # the guard kills the tree within 2 s
 _MESSAGE_MAX = 65536
 _CHUNK = 65536
 _log = event_logger()
@@ -156,9 +157,12 @@ class _Helper:
 
     def _report(self, guard: _Guard, code: int | None, took_s: float) -> None:
         """Log the end: for developers, and for operators if the program was killed or left processes."""
-        tell = _log.debug if code is not None and not guard.survivors and not guard.left else _log.info
-        tell("helper ended", program=os.path.basename(self._argv[0]), purpose=self._purpose, guard=guard.pid,
-             exit_code=code, took_s=round(took_s, 3), survivors=guard.survivors, left=guard.left)  # fmt: skip
+        program, purpose, took_s = os.path.basename(self._argv[0]), self._purpose, round(took_s, 3)
+        if code is None or guard.survivors or guard.left:
+            _log.info("helper killed", program=program, purpose=purpose, guard=guard.pid, exit_code=code, took_s=took_s,
+                      survivors=guard.survivors, left=guard.left)  # fmt: skip
+        else:
+            _log.debug("helper ended", program=program, purpose=purpose, guard=guard.pid, exit_code=code, took_s=took_s)
 
 
 class _Pipes:
@@ -243,7 +247,7 @@ class _Guard:
     async def hand_over(self, spec: bytes, fds: tuple[int, int, int], kill: Callable[[], None]) -> bool:
         """Send the spec. Return False if the guard was lost before it started anything. `kill` ends a silent zygote."""
         answer = None
-        with trio.move_on_after(GUARD_LIMIT_S) as limit:
+        with trio.move_on_after(GUARD_START_LIMIT_S) as limit:
             try:
                 sent = socket.send_fds(self._link, [spec[:_MESSAGE_MAX]], fds)
                 await self._stream.send_all(spec[sent:])
@@ -270,7 +274,7 @@ class _Guard:
         """Let the guard kill what is left of the tree, and wait for its last answer. Kill a guard without an answer."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
-        with trio.move_on_after(GUARD_LIMIT_S):
+        with trio.move_on_after(GUARD_END_LIMIT_S):
             while not self._over and (answer := await self._receive()) is not None:
                 self._note(answer)
         if self._over:
