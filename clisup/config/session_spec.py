@@ -31,7 +31,8 @@ class SessionApprovals(BaseModel):
 class SessionWorktree(BaseModel):
     """Git worktree of a session. `owner` is the session that made the worktree; forks share it.
 
-    `target` is the branch that was checked out in `repository` at that time, or None for a detached head.
+    `git_dir` is the repository's common directory, `own_git_dir` the worktree's directory in it (None in records of older
+    versions). `target` is the branch that was checked out in `repository` at that time, or None for a detached head.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -42,6 +43,7 @@ class SessionWorktree(BaseModel):
     path: str
     branch: str
     base: str
+    own_git_dir: str | None = None
     target: str | None = None
     left_changes: bool = False  # the repository had uncommitted changes, and they stayed there
 

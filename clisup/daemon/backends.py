@@ -21,14 +21,8 @@ from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config, Mode
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.log import LOG
-from clisup.host.process.executables import (
-    Executable,
-    VersionProbe,
-    ask,
-    find_executable,
-    find_worker,
-    missing_packages,
-)
+from clisup.host.process.executables import Executable, VersionProbe, find_executable, find_worker, missing_packages
+from clisup.host.process.helpers import ask
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
 from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
@@ -242,7 +236,8 @@ class Backend:
             )
         argv, _ = await self.ready()
         env, _ = self.environment(request_env={}, sets={}, markers={})
-        answer = await ask((*argv, *flags), env, limit_s=MODELS_LIMIT_S, limit_bytes=MODELS_LIMIT_BYTES)
+        words, limit = (*argv, *flags), MODELS_LIMIT_BYTES
+        answer = await ask(words, env, purpose="models", limit_s=MODELS_LIMIT_S, limit_bytes=limit)
         line = answer.output.strip().rpartition("\n")[2]
         with suppress(ValueError):
             if answer.exit_code == 0 and isinstance(found := json.loads(line), list):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable
 from typing import Any
 
@@ -94,6 +96,26 @@ def probe_write(directory: str) -> None:
         write_atomic(path, b"\0" * PROBE_BYTES)
     finally:
         _unlink_quietly(path)
+
+
+def read_small(path: str, limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes. Any other file raises `OSError` and never blocks.
+
+    The file may be one that a model's tool has written: a pipe, a device, a huge file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, f"{path} is no regular file")
+        data = b""
+        while piece := os.read(fd, limit + 1 - len(data)):
+            data += piece
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"{path} has more than {limit} bytes")
+        return data
+    finally:
+        os.close(fd)
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -1,12 +1,16 @@
-"""Git branch of a directory, read from the repository's files without git."""
+"""Git branch of a directory, read from the repository's files without git. The files may be a tool's: see `read_small`."""
 
 from __future__ import annotations
 
 import os
-import stat
+import re
+
+from clisup.host.files import read_small
 
 _LIMIT = 4096
-"""Most bytes that are read of a `HEAD` or `.git` file."""
+"""Most bytes of a `HEAD` or `.git` file."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
 def branch_of(directory: str) -> str | None:
@@ -16,15 +20,15 @@ def branch_of(directory: str) -> str | None:
     """
     try:
         git = _git_directory(directory)
-        head = None if git is None else _text(os.path.join(git, "HEAD"))
+        head = None if git is None else small_text(os.path.join(git, "HEAD"))
     except (OSError, ValueError):
         return None
     if head is None:
         return None
     reference = head.removeprefix("ref: refs/heads/")
     if reference != head:
-        return reference or None
-    return head[:12] if not head.startswith("ref:") and head else None
+        return reference if reference.isprintable() and reference else None
+    return head[:12] if _COMMIT.fullmatch(head) else None
 
 
 def _git_directory(directory: str) -> str | None:
@@ -34,19 +38,13 @@ def _git_directory(directory: str) -> str | None:
         git = os.path.join(path, ".git")
         if os.path.isdir(git):
             return git
-        if os.path.isfile(git) and (target := _text(git).removeprefix("gitdir: ")):
+        if os.path.isfile(git) and (target := small_text(git).removeprefix("gitdir: ")):
             return os.path.join(path, target)
         if path == os.path.dirname(path):
             return None
         path = os.path.dirname(path)
 
 
-def _text(path: str) -> str:
-    """Return the stripped text of a small regular file. A pipe or a device raises `OSError` and never blocks."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{path} is no file")
-        return os.read(fd, _LIMIT).decode("utf-8", "replace").strip()
-    finally:
-        os.close(fd)
+def small_text(path: str) -> str:
+    """Return the stripped text of a small file of a repository. Raises `OSError`."""
+    return read_small(path, _LIMIT).decode("utf-8", "surrogateescape").strip()

@@ -1,4 +1,5 @@
-"""Start of a keeper: `python -I -S clisup/keeper/__main__.py`. The argument `fork` starts the zygote, which forks keepers.
+"""Start of a keeper: `python -I -S clisup/keeper/__main__.py`. The argument `fork` starts the zygote, which forks
+keepers; `helper` starts the guard of a helper program.
 
 With `-I -S` the interpreter reads no site-packages, so this file adds the directory of its own package, after the
 standard library.

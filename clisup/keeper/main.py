@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from clisup.keeper.child import SpawnFailed
+from clisup.keeper.helper import guard_helper
 from clisup.keeper.keeper import Keeper
 from clisup.keeper.loop import KeeperLoop
 from clisup.keeper.run_dir import RunDirectory, StartRefused
@@ -49,10 +50,16 @@ SOFT_LIMITS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run a keeper, or with the argument `fork` the zygote, whose forks are keepers. Return the exit status."""
-    if arguments == ["fork"] and not fork_keepers():
+    """Run a keeper, with the argument `helper` the guard of a helper, and with `fork` the zygote, which forks both.
+
+    Return the exit status.
+    """
+    role = fork_keepers() if arguments == ["fork"] else "helper" if arguments == ["helper"] else "keeper"
+    if not role:
         return 0
     reset_process()
+    if role == "helper":
+        return guard_helper()
     try:
         spec = read_spec()
         os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)

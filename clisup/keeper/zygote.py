@@ -1,4 +1,4 @@
-"""Keeper zygote: a process with the keeper's code loaded, which forks keepers."""
+"""Keeper zygote: a process with the keeper's code loaded, which forks keepers and the guards of helper programs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import socket
 
 from clisup.keeper.system import PR_SET_DUMPABLE, prctl, set_process_name
 
+KEEPER_PIPES = 2
 
-def fork_keepers() -> bool:
-    """Fork a keeper for each packet on stdin, until the other end is closed. Return True in each keeper, then False.
 
-    A packet carries the keeper's stdin and stdout. The answer is the keeper's pid, or minus the errno of a failed fork.
-    The zygote's first packet reports the start. The zygote reads no spec, so no keeper sees the spec of another keeper.
+def fork_keepers() -> str:
+    """Fork a process for each packet on stdin, until the other end is closed.
+
+    Return `keeper` or `helper` in each fork, and then "". A packet carries the stdin and stdout of a keeper, or the stdin
+    of a helper's guard. The answer is the fork's pid, or minus the errno of a failed fork. The zygote's first packet
+    reports the start. The zygote reads no spec, so no keeper sees the spec of another keeper.
     """
     set_process_name("clisup-zygote")
     prctl(PR_SET_DUMPABLE, 0)  # a tracer of the zygote could read the specs of all later keepers
@@ -30,19 +33,19 @@ def fork_keepers() -> bool:
             if pid == 0:
                 link.detach()
                 _become_keeper(fds)
-                return True
+                return "keeper" if len(fds) == KEEPER_PIPES else "helper"
             for fd in fds:
                 os.close(fd)
             link.send(b"%d" % pid)
     except OSError:
         pass  # the daemon is gone
-    return False
+    return ""
 
 
 def _receive_pipes(link: socket.socket) -> list[int]:
-    """Return the two descriptors of the next packet, or an empty list at the end and for any other packet."""
-    _, fds, _, _ = socket.recv_fds(link, 1, 2)
-    return fds if len(fds) == 2 else []
+    """Return the descriptors of the next packet, or an empty list at the end."""
+    _, fds, _, _ = socket.recv_fds(link, 1, KEEPER_PIPES)
+    return fds
 
 
 def _become_keeper(fds: list[int]) -> None:

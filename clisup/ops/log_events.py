@@ -73,6 +73,10 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "worktree discarded": _event("info", "session branch commit", "a client removed it; the commit has its work"),
     "worktree removed": _event("info", "path branch", "no session used it, and everything in it had landed"),
     "worktree kept": _event("info", "path reasons", "work or a fault is in it"),
+    "worktree record ignored": _event("warning", "file", "clisup would not have written it; it stays for you to look at"),
+    "helper ended": _event("debug", "program purpose guard exit_code took_s", "a program that the daemon started, such as git"),
+    "helper killed": _event("info", "program purpose guard exit_code took_s survivors left", "at a limit, with its request, or for what it had left"),
+    "helper guard lost": _event("warning", "guard", "somebody killed or stopped it; the daemon ends the orphans"),
     "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay"),
     "session backs off": _event("error", "session backend error failures", "its CLI failed to start several times"),
     # turns

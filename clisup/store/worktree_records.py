@@ -1,20 +1,36 @@
 """Records of the worktrees that sessions made: `<state_dir>/worktrees/<owner>.json`.
 
 A record is written before its worktree and removed after it. So a record without a session shows what a crash left behind.
+A model's tool can write a record, too. One that clisup would not have written is ignored: the daemon removes by records.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from clisup.config.session_spec import SessionWorktree
-from clisup.errors import WorldError
-from clisup.host.files import make_private_dir, read_json, storage_error, write_json
+from clisup.host.files import make_private_dir, read_small, storage_error, write_json
 from clisup.model.structs import JsonObject
 
-__all__ = ["WorktreeRecord", "describe_worktree", "drop_record", "load_records", "save_record"]
+__all__ = [
+    "BRANCH_PREFIX",
+    "WorktreeRecord",
+    "describe_worktree",
+    "directory_of_worktrees",
+    "drop_record",
+    "load_records",
+    "save_record",
+]
+
+BRANCH_PREFIX = "clisup/"
+RECORD_LIMIT = 256 * 1024
+"""Limit of the file of a record."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -47,29 +63,57 @@ def drop_record(state_dir: str, owner: str) -> None:
         os.unlink(os.path.join(_folder(state_dir), f"{owner}.json"))
 
 
-def load_records(state_dir: str) -> dict[str, WorktreeRecord]:
-    """Return all readable records by owner. Raises `WorldError(storage_failed)` if the directory cannot be read."""
+def load_records(state_dir: str) -> tuple[dict[str, WorktreeRecord], list[str]]:
+    """Return the records by owner, and the names of files that hold none: they stay for a person to look at.
+
+    Raises `WorldError(storage_failed)` if the directory cannot be read.
+    """
     try:
         names = sorted(os.listdir(_folder(state_dir)))
     except FileNotFoundError:
-        return {}
+        return {}, []
     except OSError as error:
         raise storage_error("read", _folder(state_dir), error) from None
-    found = {}
+    found, damaged = {}, []
     for name in names:
-        if name.endswith(".json") and (record := _read(os.path.join(_folder(state_dir), name))) is not None:
-            found[record.worktree.owner] = record
-    return found
+        owner, ending = os.path.splitext(name)
+        if ending != ".json":
+            continue
+        record = _read(os.path.join(_folder(state_dir), name))
+        if record is not None and record.worktree.owner == owner and _fits(record.worktree):
+            found[owner] = record
+        else:
+            damaged.append(name)
+    return found, damaged
 
 
 def _read(path: str) -> WorktreeRecord | None:
     try:
-        raw = read_json(path) or {}
-        worktree = SessionWorktree.model_validate(raw.get("worktree"))
-    except (WorldError, ValueError):  # the file stays for a person to look at
+        raw = json.loads(read_small(path, RECORD_LIMIT))
+        worktree = SessionWorktree.model_validate(raw["worktree"], strict=True)
+        kept = raw.get("kept")
+        return WorktreeRecord(worktree, str(raw["digest"]), kept if isinstance(kept, str) else None)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    kept = raw.get("kept")
-    return WorktreeRecord(worktree, str(raw.get("digest")), kept if isinstance(kept, str) else None)
+
+
+def directory_of_worktrees(git_dir: str, top: str) -> str:
+    """Return the directory for worktrees beside the repository's first working tree."""
+    return f"{os.path.dirname(git_dir) if os.path.basename(git_dir) == '.git' else top}.worktrees"
+
+
+def _fits(worktree: SessionWorktree) -> bool:
+    """Tell whether clisup makes such worktrees: their paths, branch and commit follow from few facts."""
+    name = worktree.branch.removeprefix(BRANCH_PREFIX)
+    places = [worktree.git_dir, worktree.repository, worktree.path, worktree.own_git_dir or "/"]
+    own = worktree.own_git_dir
+    return (
+        all(os.path.isabs(place) and os.path.normpath(place) == place for place in places)
+        and name != worktree.branch
+        and worktree.path == os.path.join(directory_of_worktrees(worktree.git_dir, worktree.repository), name)
+        and (own is None or os.path.dirname(own) == os.path.join(worktree.git_dir, "worktrees"))
+        and _COMMIT.fullmatch(worktree.base) is not None
+    )
 
 
 def describe_worktree(

@@ -283,8 +283,8 @@ def test_a_place_in_which_a_file_stands_leaves_nothing_behind(daemon: Harness, p
 def test_a_checkout_that_fails_is_undone(daemon: Harness, project: Project) -> None:
     """As on a full disk: branch and worktree are there, and the files cannot be written."""
     project.commit(".gitattributes", "*.txt filter=broken\n", "Filter")
-    git(project.path, "config", "filter.broken.smudge", "false")
-    git(project.path, "config", "filter.broken.required", "true")
+    own = daemon.root / "home" / ".gitconfig"
+    own.write_text('[filter "broken"]\n smudge = false\n required = true\n')
     no_session(daemon, project.path, "git_failed", kind="git_failed")
     assert project.branches() == ["main"]
     assert not (project.path.parent / "project.worktrees").exists() or not os.listdir(
@@ -754,3 +754,30 @@ def test_what_a_kill_leaves_without_work_is_removed_by_gc(serve: Any, project: P
     assert [item["kind"] for item in removed if item["session_id"] == session.id] == ["worktree"]
     assert project.branches() == ["main"]
     until(lambda: not list((daemon.state / "worktrees").iterdir()))
+
+
+# -- a program of the user's that git starts -----------------------------------------------------------------------------
+
+
+def test_what_git_has_started_does_not_outlive_a_killed_daemon(tmp_path: Path, project: Project) -> None:
+    home, pid = tmp_path / "home", tmp_path / "pid"
+    home.mkdir()
+    leaves = (
+        f"env -i setsid /bin/sh -c '/bin/sh -c \"echo \\$\\$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600\" & exit'"
+    )
+    program = tmp_path / "filter"
+    program.write_text(f"#!/bin/sh\n{leaves} </dev/null >/dev/null 2>&1 &\nsleep 600\n")
+    program.chmod(0o755)
+    (home / ".gitconfig").write_text(f'[filter "slow"]\n smudge = {program}\n clean = cat\n')
+    project.commit(".gitattributes", "src/* filter=slow\n", "Filter")
+    daemon = Harness({"HOME": str(home)})
+    try:
+        daemon.start()
+        with daemon.wire() as wire:
+            wire.post("session/new", backend="demo", cwd=str(project.path), worktree=True)
+            until(pid.exists, "the filter did not run")
+            daemon.kill()
+        daemon.start()
+        until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "a process outlived the daemon")
+    finally:
+        daemon.close()

@@ -12,7 +12,8 @@ import trio
 
 from clisup.errors import WorldError
 from clisup.host.process import executables
-from clisup.host.process.executables import CommandOutput, Executable, VersionProbe, ask, find_executable, find_worker
+from clisup.host.process.executables import Executable, VersionProbe, find_executable, find_worker
+from clisup.host.process.helpers import HELPER_OUTPUT_LIMIT, HelperOutput, ask
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -156,7 +157,7 @@ async def test_a_child_that_holds_the_pipe_delays_the_answer_no_longer_than_its_
     path = script(tmp_path / "cli", f"sleep 1000 & echo $! > {tmp_path}/child; echo v1")
     with trio.fail_after(executables.PROBE_LIMIT_S):
         assert await version(VersionProbe(), path) == "1"
-    os.kill(int((tmp_path / "child").read_text()), 9)
+    await gone(int((tmp_path / "child").read_text()))
 
 
 async def test_a_command_that_floods_is_ended_and_little_of_it_is_held(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ async def test_a_command_that_floods_is_ended_and_little_of_it_is_held(tmp_path:
     executable = found(path)
     with trio.fail_after(30):
         await VersionProbe().version(executable, (executable.path,), ENV, lambda text: said.append(text) or "1")
-    assert [len(text) for text in said] == [executables.PROBE_OUTPUT_LIMIT]
+    assert [len(text) for text in said] == [HELPER_OUTPUT_LIMIT]
 
 
 async def test_who_asks_while_a_probe_runs_waits_for_its_answer(tmp_path: Path) -> None:
@@ -232,14 +233,14 @@ async def test_an_adapter_that_cannot_read_the_answer_is_told_to_who_asked(tmp_p
 
 async def test_an_answer_holds_both_streams_and_the_exit_code(tmp_path: Path) -> None:
     path = script(tmp_path / "cli", "echo out; echo err >&2; pwd; exit 3")
-    assert await ask([str(path)], ENV) == CommandOutput("out\nerr\n/\n", 3)
+    assert await ask([str(path)], ENV, purpose="test") == HelperOutput(b"out\nerr\n/\n", 3)
 
 
 async def test_a_command_that_does_not_leave_or_cannot_be_started_has_no_exit_code(tmp_path: Path) -> None:
     path = script(tmp_path / "cli", "echo hello; sleep 1000")
     with trio.fail_after(30):
-        assert await ask([str(path)], ENV, limit_s=1.0) == CommandOutput("hello\n", None)
-    assert await ask([f"{tmp_path}/absent"], ENV) == CommandOutput("", None)
+        assert await ask([str(path)], ENV, purpose="test", limit_s=1.0) == HelperOutput(b"hello\n", None)
+    assert await ask([f"{tmp_path}/absent"], ENV, purpose="test") == HelperOutput(b"", None)
 
 
 class TestWorkers:

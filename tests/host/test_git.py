@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
-from clisup.host.git import Git, GitOutput, git_environment
+from clisup.host.git import Git, GitOutput, GitPlace, git_environment
+
+NOWHERE = GitPlace("/nonexistent", "/nonexistent")
 
 
 def fake(folder: Path, script: str) -> Git:
@@ -16,7 +18,7 @@ def fake(folder: Path, script: str) -> Git:
     folder.mkdir(exist_ok=True)
     (folder / "git").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "git").chmod(0o755)
-    return Git({"PATH": f"{folder}:{os.environ['PATH']}"})
+    return Git({"PATH": f"{folder}:{os.environ['PATH']}"}, str(folder.parent / "state"))
 
 
 def test_no_variable_of_the_daemon_but_few_reaches_git() -> None:
@@ -35,35 +37,35 @@ def test_no_variable_of_the_daemon_but_few_reaches_git() -> None:
 
 async def test_output_and_errors_are_kept_apart(tmp_path: Path) -> None:
     done = await fake(tmp_path / "bin", 'echo out; echo "warning: careful" >&2; echo "fatal: no way" >&2; exit 3').run(
-        (), "x"
+        NOWHERE, "x"
     )
     assert (done.code, done.out, done.ok, done.reason) == (3, "out\n", False, "no way")
 
 
 async def test_output_beyond_its_limit_is_cut_and_the_child_ended(tmp_path: Path) -> None:
-    done = await fake(tmp_path / "bin", "exec yes").run((), "x", limit_bytes=1000)
+    done = await fake(tmp_path / "bin", "exec yes").run(NOWHERE, "x", limit_bytes=1000)
     assert (done.ok, done.cut, len(done.out)) == (True, True, 1000)
 
 
 async def test_output_within_its_limit_is_whole(tmp_path: Path) -> None:
-    done = await fake(tmp_path / "bin", "printf abc").run((), "x", limit_bytes=4)
+    done = await fake(tmp_path / "bin", "printf abc").run(NOWHERE, "x", limit_bytes=4)
     assert (done.out, done.cut) == ("abc", False)
 
 
 async def test_a_git_that_does_not_end_is_ended(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=r"did not end within 0\.2 s") as late:
-        await fake(tmp_path / "bin", "exec sleep 600").run((), "x", limit_s=0.2)
+        await fake(tmp_path / "bin", "exec sleep 600").run(NOWHERE, "x", limit_s=0.2)
     assert (late.value.kind, late.value.data["reason"]) == ("git_failed", "git_failed")
 
 
 async def test_a_git_that_is_killed_is_no_result(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="killed by signal 9"):
-        await fake(tmp_path / "bin", "kill -9 $$").run((), "x")
+        await fake(tmp_path / "bin", "kill -9 $$").run(NOWHERE, "x")
 
 
 async def test_without_git_the_error_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=f"git not found on the daemon's PATH .{tmp_path}") as none:
-        await Git({"PATH": str(tmp_path)}).run((), "status")
+        await Git({"PATH": str(tmp_path)}, str(tmp_path / "state")).run(NOWHERE, "status")
     assert none.value.data["reason"] == "no_git"
 
 
@@ -77,4 +79,4 @@ async def test_without_git_the_error_says_where_it_was_looked_for(tmp_path: Path
     ],
 )
 def test_the_reason_is_gits_own(said: str, reason: str) -> None:
-    assert GitOutput(1, "", said, False).reason == reason
+    assert GitOutput(1, b"", said, False).reason == reason

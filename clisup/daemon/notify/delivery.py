@@ -11,7 +11,7 @@ import trio
 
 from clisup.config.model import NotifyConfig
 from clisup.host import clock
-from clisup.host.process.commands import run_command
+from clisup.host.process.helpers import run_helper
 from clisup.policy.notify import NotifyMessage, one_line, request_of, signature, signing_key
 
 __all__ = ["Delivery", "Outcome"]
@@ -60,8 +60,12 @@ class Delivery:
             "CLISUP_SOCKET": self._socket,
         }
         try:
-            done = await run_command(
-                self._config.command, {**self._env, **about}, message.to_json() + b"\n", limit_s=limit_s
+            done = await run_helper(
+                self._config.command,
+                {**self._env, **about},
+                purpose=f"notify {self._config.label}",
+                stdin=message.to_json() + b"\n",
+                limit_s=limit_s,
             )
         except OSError as error:
             return Outcome(False, f"the command cannot be started: {error.strerror or type(error).__name__}")

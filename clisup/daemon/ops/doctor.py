@@ -18,7 +18,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, kernel_version, missing_features, user_name
-from clisup.host.process.executables import ask
+from clisup.host.process.helpers import ask
 from clisup.host.systemd.service import service_facts
 from clisup.ops.doctor import DirectoryFacts, Finding, MachineFacts, check_machine
 from clisup.ops.doctor_backend import BackendFacts, check_backend
@@ -173,7 +173,7 @@ async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, 
     if adapter.login_args:
         facts.login_asked = " ".join((backend.command[0], *adapter.login_args))
         facts.login_elsewhere = adapter.login_elsewhere
-        answer = await ask((*argv, *adapter.login_args), {**env, **adapter.login_env})
+        answer = await ask((*argv, *adapter.login_args), {**env, **adapter.login_env}, purpose="login status")
         facts.login = None if answer.exit_code is None else adapter.parse_login(answer.output, answer.exit_code)
 
 

@@ -135,7 +135,7 @@ def _storage(state_dir: str) -> JsonObject:
 def _rows(state_dir: str, sessions: list[StoredSession]) -> list[JsonObject]:
     keepers = {session.keeper for session in sessions if session.keeper is not None}
     memory = tree_memory(keepers) if keepers else {}
-    records = load_records(state_dir) if any(s.spec.worktree for s in sessions) else {}
+    records = load_records(state_dir)[0] if any(s.spec.worktree for s in sessions) else {}
     return [session_row(s.spec, s.ledger, _process_state(s, memory, records)) for s in sessions]
 
 

@@ -18,6 +18,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.log import event_logger
+from clisup.host.process.helpers import HELPERS
 from clisup.host.process.keepers import KEEPER_FILE, ForkedKeeper, KeeperProcess, KeeperZygote, start_keeper
 
 __all__ = ["KeeperStart", "KeeperStarts"]
@@ -44,7 +45,7 @@ class KeeperStart(NamedTuple):
 
 
 class KeeperStarts:
-    """Starter of the keepers of one daemon. `run` keeps a zygote; starts also work without a zygote."""
+    """Starter of the keepers of one daemon. `run` keeps a zygote, also for helpers; starts also work without a zygote."""
 
     def __init__(self, keeper_file: str = KEEPER_FILE) -> None:
         self._keeper_file = keeper_file
@@ -75,11 +76,11 @@ class KeeperStarts:
             if not up:
                 return "did not come up"
             _log.debug("keeper zygote started", pid=zygote.pid)
-            self._zygote = zygote
+            self._zygote = HELPERS.zygote = zygote
             await zygote.receive_answers()
             return "was killed, or left"
         finally:
-            self._zygote = None
+            self._zygote = HELPERS.zygote = None
             with trio.CancelScope(shield=True):
                 await zygote.end()
 

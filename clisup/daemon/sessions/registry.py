@@ -28,6 +28,7 @@ from clisup.errors import ClisupError, UsageError
 from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
+from clisup.host.process.helpers import HELPERS
 from clisup.host.process.own_process import machine_memory
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
@@ -67,6 +68,7 @@ class Manager:
         drift = Drift(state_dir, storage)
         self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift,
                                  Orphans(state_dir, lambda: self.services.keeps_orphans), backends.inherited)  # fmt: skip
+        HELPERS.end_orphans = self.services.orphans.end
         self.live = LivePool(config.daemon.max_live)
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0

@@ -9,7 +9,17 @@ from typing import NamedTuple
 import trio
 
 from clisup.config.session_spec import SessionWorktree
-from clisup.daemon.worktrees.repository import commit_of, entries, failed, refused
+from clisup.daemon.worktrees.links import fault_of_link
+from clisup.daemon.worktrees.repository import (
+    commit_of,
+    entries,
+    failed,
+    files_of,
+    holder_of,
+    located,
+    refused,
+    store_of,
+)
 from clisup.errors import UsageError
 from clisup.host.git import Git, GitOutput
 from clisup.wire.results import ChangedFile, DiffResult, DiscardResult, LandResult, WorktreeCommit
@@ -20,6 +30,10 @@ MAX_LISTED = 500
 """Limit of commits, files and untracked files in one answer."""
 
 _LIST_BYTES = 1024 * 1024
+_NAMES_BYTES = 64 * 1024 * 1024
+"""Limit of the names of files that one commit adds or changes."""
+
+_PLAIN = ("--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short", "--ignore-submodules=dirty")
 _NOBODY = ("-c", "user.name=clisup", "-c", "user.email=clisup@localhost")
 
 
@@ -52,17 +66,9 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _there(worktree: SessionWorktree) -> tuple[str, str]:
-    return ("-C", worktree.path)
-
-
-def _store(worktree: SessionWorktree) -> tuple[str, str]:
-    return ("--git-dir", worktree.git_dir)
-
-
 async def standing_of(git: Git, worktree: SessionWorktree) -> Standing:
     """Return the state of a worktree. Raises `UsageError(worktree_refused)` if worktree or repository is gone."""
-    known = await entries(git, worktree.git_dir)
+    known = await entries(git, worktree)
     entry = next((entry for entry in known if entry.path == worktree.path), None)
     if entry is None or not await trio.to_thread.run_sync(os.path.isdir, worktree.path):
         raise refused(
@@ -71,13 +77,14 @@ async def standing_of(git: Git, worktree: SessionWorktree) -> Standing:
             f"its commits are on branch {worktree.branch}; clisup discard removes the rest",
             branch=worktree.branch,
         )
-    top = await git.run(_there(worktree), "rev-parse", "--path-format=absolute", "--show-toplevel")
-    head = await commit_of(git, _there(worktree), "HEAD")
-    if top.line != worktree.path or head is None:
+    place = files_of(worktree)
+    fault = await trio.to_thread.run_sync(fault_of_link, place.common_dir, place.git_dir, worktree.path)
+    head = None if fault else await commit_of(git, place, "HEAD")
+    if head is None:
         raise refused(
             "worktree_gone",
-            f"{worktree.path} is no worktree of {worktree.repository} any more",
-            f"run git worktree repair in {worktree.repository}, then try again",
+            f"{worktree.path} is no worktree of {worktree.repository} any more: {fault or 'its HEAD names no commit'}",
+            f"run git worktree repair in {worktree.repository}, then try again; nothing was removed",
         )
     return Standing(
         head,
@@ -91,12 +98,21 @@ async def standing_of(git: Git, worktree: SessionWorktree) -> Standing:
 
 async def _uncommitted(git: Git, worktree: SessionWorktree) -> list[str]:
     """Return the lines of `git status`: changed and untracked files, one entry for each."""
-    status = await _listed(git, worktree, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    status = await _listed(
+        git,
+        worktree,
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=all",
+        "--ignore-submodules=dirty",
+    )
     return [line for line in status.out.split("\0") if line]
 
 
 async def _listed(git: Git, worktree: SessionWorktree, *arguments: str, limit_bytes: int = _LIST_BYTES) -> GitOutput:
-    done = await git.run(_there(worktree), *arguments, limit_bytes=limit_bytes)
+    done = await git.run(files_of(worktree), *arguments, limit_bytes=limit_bytes)
     if not done.ok:
         raise failed(f"read {worktree.path}", done)
     return done
@@ -104,13 +120,13 @@ async def _listed(git: Git, worktree: SessionWorktree, *arguments: str, limit_by
 
 async def _target(git: Git, worktree: SessionWorktree) -> str | None:
     """Return the commit of the branch to land on, or None without such a branch."""
-    return await commit_of(git, _store(worktree), f"refs/heads/{worktree.target}") if worktree.target else None
+    return await commit_of(git, store_of(worktree), f"refs/heads/{worktree.target}") if worktree.target else None
 
 
 async def _ahead(git: Git, worktree: SessionWorktree) -> int:
     """Return the number of commits of the worktree that its target lacks."""
     target = await _target(git, worktree)
-    own = [name for name in ("HEAD", f"refs/heads/{worktree.branch}") if await commit_of(git, _there(worktree), name)]
+    own = [name for name in ("HEAD", f"refs/heads/{worktree.branch}") if await commit_of(git, files_of(worktree), name)]
     known = [worktree.base, *([target] if target else [])]
     return int((await _listed(git, worktree, "rev-list", "--count", *own, "--not", *known)).line)
 
@@ -120,13 +136,13 @@ async def _ahead(git: Git, worktree: SessionWorktree) -> int:
 
 async def compare(git: Git, worktree: SessionWorktree, *, patch: bool, max_bytes: int) -> DiffResult:
     """Return the changes of a worktree since its base. Raises `UsageError(worktree_refused)`, `WorldError(git_failed)`."""
+    worktree = await located(worktree)
     standing = await standing_of(git, worktree)
     since = await _since(git, worktree, standing.head)
     commits = await _listed(git, worktree, "log", "--format=%H %s", f"-n{MAX_LISTED}", f"{since}..HEAD")
-    numbers = await _listed(git, worktree, "diff", "--numstat", "--no-renames", "-z", since, "--")
+    numbers = await _listed(git, worktree, "diff", *_PLAIN, "--numstat", "--no-renames", "-z", since, "--")
     untracked = await _listed(git, worktree, "ls-files", "--others", "--exclude-standard", "-z")
-    options = ("--no-color", "--no-ext-diff", "--no-textconv", "-M")
-    text = await _listed(git, worktree, "diff", *options, since, "--", limit_bytes=max_bytes) if patch else None
+    text = await _listed(git, worktree, "diff", *_PLAIN, "-M", since, "--", limit_bytes=max_bytes) if patch else None
     files = [_file(line) for line in numbers.out.split("\0") if line.count("\t") >= 2]
     loose = [name for name in untracked.out.split("\0") if name]
     return DiffResult(
@@ -150,7 +166,7 @@ async def _since(git: Git, worktree: SessionWorktree, head: str) -> str:
     target = await _target(git, worktree)
     if target is None:
         return worktree.base
-    common = await git.run(_there(worktree), "merge-base", head, target)
+    common = await git.run(files_of(worktree), "merge-base", head, target)
     later = common.ok and common.line not in (head, worktree.base)
     if later and (await _contains(git, worktree, worktree.base, common.line)):
         return common.line
@@ -158,7 +174,7 @@ async def _since(git: Git, worktree: SessionWorktree, head: str) -> str:
 
 
 async def _contains(git: Git, worktree: SessionWorktree, older: str, newer: str) -> bool:
-    return (await git.run(_store(worktree), "merge-base", "--is-ancestor", older, newer)).ok
+    return (await git.run(store_of(worktree), "merge-base", "--is-ancestor", older, newer)).ok
 
 
 def _file(line: str) -> ChangedFile:
@@ -178,6 +194,7 @@ async def land(git: Git, worktree: SessionWorktree, message: str | None) -> Land
 
     Raises `UsageError(worktree_refused)`, `WorldError(git_failed)`. A refusal changes nothing but the commit of `message`.
     """
+    worktree = await located(worktree)
     standing = await standing_of(git, worktree)
     target, before = await _landable(git, worktree, standing, message is not None)
     committed = None
@@ -194,7 +211,7 @@ async def land(git: Git, worktree: SessionWorktree, message: str | None) -> Land
             target=target,
         )
     count = (await _listed(git, worktree, "rev-list", "--count", f"{before}..{head}")).line
-    await _forward(git, worktree, target, head)
+    await _forward(git, worktree, target, before, head)
     return LandResult(branch=target, before=before, after=head, commits=int(count), committed=committed)
 
 
@@ -243,22 +260,40 @@ async def _check_inner(git: Git, worktree: SessionWorktree, what: str) -> None:
 async def _commit(git: Git, worktree: SessionWorktree, message: str) -> str | None:
     """Commit all changes, without hooks and without a signature. Return the commit."""
     await _check_inner(git, worktree, "land")
-    for arguments in (("add", "-A"), ("commit", "-q", "--no-verify", "--cleanup=verbatim", "-m", message)):
-        done = await git.run(_there(worktree), *arguments)
+    done = await _stage(git, worktree)
+    if done.ok:
+        done = await git.run(files_of(worktree), "commit", "-q", "--no-verify", "--cleanup=verbatim", "-m", message)
+    if not done.ok:
+        raise failed(f"commit the changes in {worktree.path}", done)
+    return await commit_of(git, files_of(worktree), "HEAD")
+
+
+async def _stage(git: Git, worktree: SessionWorktree) -> GitOutput:
+    """Add all changes to the index: new files first, because a directory may have taken the place of a file.
+
+    `git add` would run git in each repository that the index names, and that git reads the settings of that repository.
+    """
+    place = files_of(worktree)
+    for which in (("--others", "--exclude-standard"), ("--modified", "--deleted")):
+        names = await git.run(place, "ls-files", "-z", *which, limit_bytes=_NAMES_BYTES)
+        if names.cut:
+            return GitOutput(1, b"", f"fatal: more than {_NAMES_BYTES} bytes of names", cut=False)
+        if not names.ok or not names.data:
+            continue
+        done = await git.run(place, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=names.data)
         if not done.ok:
-            raise failed(f"commit the changes in {worktree.path}", done)
-    return await commit_of(git, _there(worktree), "HEAD")
+            return done
+    return names
 
 
-async def _forward(git: Git, worktree: SessionWorktree, target: str, head: str) -> None:
+async def _forward(git: Git, worktree: SessionWorktree, target: str, before: str, head: str) -> None:
     """Fast-forward the target, with the files of the working tree that has the target checked out."""
-    holder = next((entry for entry in await entries(git, worktree.git_dir) if entry.branch == target), None)
+    holder = await holder_of(git, worktree, target)
     if holder is not None:
-        done = await git.run(("-C", holder.path), "merge", "--ff-only", "-q", head)
-        where, hint = holder.path, f"commit or stash the changes in {holder.path}, then land again"
+        done = await git.run(holder, "merge", "--ff-only", "-q", head)
+        where, hint = holder.work_tree, f"commit or stash the changes in {holder.work_tree}, then land again"
     else:
-        refs = f"refs/heads/{worktree.branch}:refs/heads/{target}"
-        done = await git.run(_there(worktree), "fetch", "-q", "--no-write-fetch-head", "--no-tags", ".", refs)
+        done = await git.run(store_of(worktree), "update-ref", f"refs/heads/{target}", head, before)
         where, hint = target, f"see what uses {target}: git -C {worktree.path} worktree list"
     if not done.ok:
         raise refused(
@@ -277,32 +312,37 @@ async def remove_finished(git: Git, worktree: SessionWorktree, *, dry_run: bool 
 
     A dry run removes nothing.
     """
+    worktree = await located(worktree)
     try:
         standing = await standing_of(git, worktree)
     except UsageError as error:
-        if error.data.get("reason") == "worktree_gone" and not await _branch(git, worktree):
+        gone = error.data.get("reason") == "worktree_gone" and not await _exists(worktree.path)
+        if gone and not await _branch(git, worktree):
             return []
-        if error.data.get("reason") == "repository_gone" and not await trio.to_thread.run_sync(
-            lambda: os.path.lexists(worktree.path) or os.path.lexists(worktree.git_dir)
-        ):
+        lost = error.data.get("reason") == "repository_gone" and not await _exists(worktree.path)
+        if lost and not await _exists(worktree.git_dir):
             return []
         return [error.message]
     if standing.reasons or dry_run:
         return standing.reasons
-    done = await git.run(_store(worktree), "worktree", "remove", worktree.path)
+    done = await git.run(store_of(worktree), "worktree", "remove", worktree.path)
     if not done.ok:
         return [done.reason]
     return await _drop_branch(git, worktree, standing.head)
 
 
+async def _exists(path: str) -> bool:
+    return await trio.to_thread.run_sync(os.path.lexists, path)
+
+
 async def _branch(git: Git, worktree: SessionWorktree) -> str | None:
-    return await commit_of(git, _store(worktree), f"refs/heads/{worktree.branch}")
+    return await commit_of(git, store_of(worktree), f"refs/heads/{worktree.branch}")
 
 
 async def _drop_branch(git: Git, worktree: SessionWorktree, head: str) -> list[str]:
     """Delete the branch if its commit is still `head`, and the empty directory for worktrees."""
     if await _branch(git, worktree) is not None:
-        done = await git.run(_store(worktree), "update-ref", "-d", f"refs/heads/{worktree.branch}", head)
+        done = await git.run(store_of(worktree), "update-ref", "-d", f"refs/heads/{worktree.branch}", head)
         if not done.ok:
             return [done.reason]
     with suppress(OSError):  # other worktrees are in it
@@ -315,11 +355,12 @@ async def discard(git: Git, worktree: SessionWorktree) -> DiscardResult:
 
     Raises `UsageError(worktree_refused)`, `WorldError(git_failed)`: the worktree stays.
     """
+    worktree = await located(worktree)
     standing = await check_discard(git, worktree)
     if standing is None:
         return await _discard_branch(git, worktree)
     commit = await _snapshot(git, worktree, standing)
-    done = await git.run(_store(worktree), "worktree", "remove", "--force", worktree.path)
+    done = await git.run(store_of(worktree), "worktree", "remove", "--force", worktree.path)
     if not done.ok:
         raise failed(f"remove {worktree.path}", done)
     tip = await _branch(git, worktree)
@@ -342,11 +383,12 @@ async def check_discard(git: Git, worktree: SessionWorktree) -> Standing | None:
 
     Raises `UsageError(worktree_refused)`, `WorldError(git_failed)`.
     """
+    worktree = await located(worktree)
     try:
         standing = await standing_of(git, worktree)
     except UsageError as error:
         gone = error.data.get("reason") == "worktree_gone"
-        if not gone or await trio.to_thread.run_sync(os.path.lexists, worktree.path):
+        if not gone or await _exists(worktree.path):
             raise
         return None
     if standing.locked is not None:
@@ -361,7 +403,7 @@ async def check_discard(git: Git, worktree: SessionWorktree) -> Standing | None:
 
 async def _discard_branch(git: Git, worktree: SessionWorktree) -> DiscardResult:
     """Discard the rest of a worktree whose directory somebody removed: its entry and its branch."""
-    await git.run(_store(worktree), "worktree", "prune")
+    await git.run(store_of(worktree), "worktree", "prune")
     tip = await _branch(git, worktree)
     if tip is not None and (left := await _drop_branch(git, worktree, tip)):
         raise refused(
@@ -382,13 +424,13 @@ async def _snapshot(git: Git, worktree: SessionWorktree, standing: Standing) -> 
     if not standing.uncommitted and len(parents) == 1:
         return standing.head
     await _check_inner(git, worktree, "discard")
-    staged = await git.run(_there(worktree), "add", "-A")
-    tree = await git.run(_there(worktree), "write-tree") if staged.ok else staged
+    staged = await _stage(git, worktree)
+    tree = await git.run(files_of(worktree), "write-tree") if staged.ok else staged
     if not tree.ok:
         raise _unsaved(worktree, tree)
     message = f"Discarded work of {worktree.branch}"
     options = [part for parent in parents for part in ("-p", parent)]
-    made = await git.run((*_NOBODY, *_there(worktree)), "commit-tree", tree.line, *options, "-m", message)
+    made = await git.run(files_of(worktree), *_NOBODY, "commit-tree", tree.line, *options, "-m", message)
     if not made.ok:
         raise _unsaved(worktree, made)
     return made.line

@@ -8,26 +8,31 @@ from typing import NamedTuple
 import trio
 
 from clisup.config.session_spec import SessionWorktree
+from clisup.daemon.worktrees.links import fault_of_link, find_own_git_dir, foreign_tree, write_link
 from clisup.errors import UsageError, WorldError
-from clisup.host.git import Git, GitOutput
+from clisup.host.files import write_atomic
+from clisup.host.git import Git, GitOutput, GitPlace
+from clisup.store.worktree_records import BRANCH_PREFIX, directory_of_worktrees
 
 __all__ = [
-    "BRANCH_PREFIX",
     "Entry",
     "Repository",
+    "WorktreePlan",
     "check_free",
     "commit_of",
     "entries",
     "failed",
+    "files_of",
+    "holder_of",
     "inspect",
+    "located",
     "make",
     "plan",
     "refused",
     "reset_new",
+    "store_of",
     "undo",
 ]
-
-BRANCH_PREFIX = "clisup/"
 
 _LOOK_BYTES = 4096  # of a list whose first item decides
 
@@ -50,16 +55,43 @@ def failed(what: str, done: GitOutput) -> WorldError:
 class Repository(NamedTuple):
     """Repository around a directory. `prefix` is the directory's place below `top`; `branch` is None if detached."""
 
-    top: str
-    git_dir: str
+    place: GitPlace
     prefix: str
     branch: str | None
 
     @property
+    def top(self) -> str:
+        """Return the working tree."""
+        return self.place.work_tree or ""
+
+    @property
+    def git_dir(self) -> str:
+        """Return the repository's common directory."""
+        return self.place.common_dir
+
+    @property
     def beside(self) -> str:
         """Return the directory for worktrees beside the repository's first working tree."""
-        named = os.path.basename(self.git_dir) == ".git"
-        return f"{os.path.dirname(self.git_dir) if named else self.top}.worktrees"
+        return directory_of_worktrees(self.git_dir, self.top)
+
+
+def store_of(worktree: SessionWorktree) -> GitPlace:
+    """Return the place of commands that need no files."""
+    return GitPlace(worktree.git_dir, worktree.git_dir)
+
+
+def files_of(worktree: SessionWorktree) -> GitPlace:
+    """Return the place of commands on the files of a worktree."""
+    own = worktree.own_git_dir or os.path.join(worktree.git_dir, "worktrees", os.path.basename(worktree.path))
+    return GitPlace(own, worktree.git_dir, worktree.path)
+
+
+async def located(worktree: SessionWorktree) -> SessionWorktree:
+    """Return the worktree with its own directory in the repository, which records of older versions lack."""
+    if worktree.own_git_dir is not None:
+        return worktree
+    own = await trio.to_thread.run_sync(find_own_git_dir, worktree.git_dir, worktree.path)
+    return worktree.model_copy(update={"own_git_dir": own})
 
 
 class Entry(NamedTuple):
@@ -72,8 +104,7 @@ class Entry(NamedTuple):
 
 async def inspect(git: Git, cwd: str) -> Repository:
     """Return the repository of `cwd`. Raises `UsageError(worktree_refused)`."""
-    there = ("-C", cwd)
-    kind = await git.run(there, "rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+    kind = await git.find(cwd, "--is-bare-repository", "--is-inside-work-tree")
     if not kind.ok:
         raise refused(
             "not_a_repository",
@@ -86,17 +117,25 @@ async def inspect(git: Git, cwd: str) -> Repository:
             f"cannot make a worktree of {cwd}: the directory is in a bare repository or in .git",
             "give a directory of a working tree",
         )
-    asked = ("--path-format=absolute", "--show-toplevel", "--git-common-dir", "--show-prefix")
-    places = await git.run(there, "rev-parse", *asked)
+    asked = ("--path-format=absolute", "--show-toplevel", "--git-common-dir", "--git-dir", "--show-prefix")
+    places = await git.find(cwd, *asked)
     lines = places.out.split("\n")
-    if not places.ok or len(lines) != 4:  # three lines, and the end
+    if not places.ok or len(lines) != 5:  # four lines, and the end
         reason = "its path has a line break" if places.ok else places.reason
         raise refused("not_a_repository", f"cannot make a worktree of {cwd}: {reason}", "rename the directory")
-    outer = await git.run(there, "rev-parse", "--show-superproject-working-tree")
+    outer = await git.find(cwd, "--show-superproject-working-tree")
     if outer.line:
         raise _submodules(f"{lines[0]} is a submodule of {outer.line}")
-    branch = await git.run(there, "symbolic-ref", "-q", "--short", "HEAD")
-    return Repository(lines[0], lines[1], lines[2].rstrip("/"), branch.line if branch.ok else None)
+    top, common, own = lines[:3]
+    if (fault := await trio.to_thread.run_sync(foreign_tree, top, common, own)) is not None:
+        raise refused(
+            "not_a_repository",
+            f"cannot make a worktree of {cwd}: {fault}",
+            f"check {top}/.git; git worktree repair mends the links of a worktree that was moved",
+        )
+    place = GitPlace(own, common, top)
+    branch = await git.run(place, "symbolic-ref", "-q", "--short", "HEAD")
+    return Repository(place, lines[3].rstrip("/"), branch.line if branch.ok else None)
 
 
 def _submodules(what: str) -> UsageError:
@@ -107,16 +146,24 @@ def _submodules(what: str) -> UsageError:
     )
 
 
-async def commit_of(git: Git, place: tuple[str, str], name: str) -> str | None:
+async def commit_of(git: Git, place: GitPlace, name: str) -> str | None:
     """Return the id of the commit that `name` means, or None."""
     found = await git.run(place, "rev-parse", "--verify", "-q", f"{name}^{{commit}}")
     return found.line if found.ok and found.line else None
 
 
-async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> tuple[SessionWorktree, str]:
-    """Return the worktree that a session would get, and the session's cwd in it. Raises `UsageError(worktree_refused)`."""
+class WorktreePlan(NamedTuple):
+    """Worktree that a session would get, the session's cwd in it, and the working tree of the request."""
+
+    worktree: SessionWorktree
+    cwd: str
+    source: GitPlace
+
+
+async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> WorktreePlan:
+    """Return the worktree that a session would get. Raises `UsageError(worktree_refused)`."""
     repository = await inspect(git, cwd)
-    there = ("-C", cwd)
+    there = repository.place
     commit = await commit_of(git, there, base or "HEAD")
     if commit is None and base is None:
         raise refused(
@@ -145,7 +192,7 @@ async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> t
             hint="give another name: letters, digits and dashes",
             param="worktree",
         )
-    status = await git.run(there, "status", "--porcelain", "-z", limit_bytes=_LOOK_BYTES)
+    status = await git.run(there, "status", "--porcelain", "-z", "--ignore-submodules=dirty", limit_bytes=_LOOK_BYTES)
     path = os.path.join(repository.beside, name)
     made = SessionWorktree(
         owner=owner,
@@ -157,19 +204,46 @@ async def plan(git: Git, cwd: str, owner: str, name: str, base: str | None) -> t
         target=repository.branch,
         left_changes=bool(status.out),
     )
-    return made, os.path.join(path, prefix) if prefix else path
+    return WorktreePlan(made, os.path.join(path, prefix) if prefix else path, there)
 
 
-async def entries(git: Git, git_dir: str) -> list[Entry]:
+async def entries(git: Git, worktree: SessionWorktree) -> list[Entry]:
     """Return the worktrees of a repository, the first one included. Raises `UsageError(worktree_refused)`."""
-    listed = await git.run(("--git-dir", git_dir), "worktree", "list", "--porcelain")
+    listed = await git.run(store_of(worktree), "worktree", "list", "--porcelain")
     if not listed.ok:
         raise refused(
             "repository_gone",
-            f"repository {git_dir} cannot be read: {listed.reason}",
+            f"repository {worktree.git_dir} cannot be read: {listed.reason}",
             "move the repository back to its place, then try again; the worktree's files were not changed",
         )
-    return [_entry(paragraph) for paragraph in listed.out.split("\n\n") if paragraph.strip()]
+    first, *linked = [_entry(paragraph) for paragraph in listed.out.split("\n\n") if paragraph.strip()]
+    # git takes the private common directory of its command for the first working tree.
+    named = os.path.basename(worktree.git_dir) == ".git"
+    return [first._replace(path=os.path.dirname(worktree.git_dir) if named else worktree.repository), *linked]
+
+
+async def holder_of(git: Git, worktree: SessionWorktree, branch: str) -> GitPlace | None:
+    """Return the working tree that has a branch checked out, or None. Raises `UsageError(worktree_refused)`.
+
+    A tree that the repository names, but that does not name the repository, is refused.
+    """
+    known = await entries(git, worktree)
+    at = next((at for at, entry in enumerate(known) if entry.branch == branch), None)
+    if at is None:
+        return None
+    path, common = known[at].path, worktree.git_dir
+    own = common if at == 0 else await trio.to_thread.run_sync(find_own_git_dir, common, path)
+    fault: str | None = f"{common} has no single entry for it"
+    if own is not None:
+        fault = await trio.to_thread.run_sync(fault_of_link, common, own, path)
+        if fault is None:
+            return GitPlace(own, common, path)
+    raise refused(
+        "target_busy",
+        f"cannot land on {branch}, which is checked out in {path}: {fault}",
+        f"run git worktree repair in {worktree.repository}, then land again; nothing was changed",
+        target=branch,
+    )
 
 
 def _entry(paragraph: str) -> Entry:
@@ -184,7 +258,7 @@ async def check_free(git: Git, wanted: SessionWorktree) -> None:
     """Refuse a worktree whose branch or directory exists. Raises `UsageError(worktree_refused)`."""
     another = "give another name, or remove what is there"
     for branch in (wanted.branch, BRANCH_PREFIX.rstrip("/")):
-        if (await git.run(("--git-dir", wanted.git_dir), "show-ref", "--verify", "-q", f"refs/heads/{branch}")).ok:
+        if (await git.run(store_of(wanted), "show-ref", "--verify", "-q", f"refs/heads/{branch}")).ok:
             raise refused(
                 "branch_taken",
                 f"cannot make branch {wanted.branch}: branch {branch} exists in {wanted.repository}",
@@ -202,35 +276,43 @@ async def make(git: Git, wanted: SessionWorktree) -> None:
 
     Raises `WorldError(git_failed)`.
     """
-    place = ("--git-dir", wanted.git_dir)
-    there = (await git.run(place, "show-ref", "--verify", "-q", f"refs/heads/{wanted.branch}")).ok
+    store = store_of(wanted)
+    there = (await git.run(store, "show-ref", "--verify", "-q", f"refs/heads/{wanted.branch}")).ok
     what = (wanted.path, wanted.branch) if there else ("-b", wanted.branch, wanted.path, wanted.base)
-    done = await git.run(place, "worktree", "add", "--no-checkout", *what)
+    done = await git.run(store, "worktree", "add", "--no-checkout", *what)
     if not done.ok:
         raise failed(f"make a worktree at {wanted.path}", done)
 
 
-async def reset_new(git: Git, wanted: SessionWorktree) -> None:
+async def reset_new(git: Git, wanted: SessionWorktree, source: GitPlace) -> None:
     """Check out the files of a new worktree, unless an earlier attempt did. Raises `WorldError(git_failed)`.
 
-    git writes the index after the files. Without an index, no person and no CLI has worked there.
+    git writes the index after the files. Without an index, no person and no CLI has worked there. `source` is the working
+    tree of the request: a sparse checkout gives a sparse one.
     """
-    if await _has_index(git, wanted):
+    place = files_of(wanted)
+    if await _has_index(place):
         return
-    done = await git.run(("-C", wanted.path), "reset", "--hard", "-q")
+    sparse = await git.sparse_settings(source)
+
+    def prepare() -> None:
+        write_link(wanted)
+        if sparse:
+            write_atomic(os.path.join(place.git_dir, "config.worktree"), sparse)
+
+    await trio.to_thread.run_sync(prepare)
+    done = await git.run(place, "reset", "--hard", "-q")
     if not done.ok:
         raise failed(f"check out {wanted.base[:12]} at {wanted.path}", done)
 
 
-async def _has_index(git: Git, wanted: SessionWorktree) -> bool:
-    index = await git.run(("-C", wanted.path), "rev-parse", "--path-format=absolute", "--git-path", "index")
-    return index.ok and await trio.to_thread.run_sync(os.path.exists, index.line)
+async def _has_index(place: GitPlace) -> bool:
+    return await trio.to_thread.run_sync(os.path.exists, os.path.join(place.git_dir, "index"))
 
 
 async def undo(git: Git, wanted: SessionWorktree) -> None:
     """Remove a worktree whose making failed, and its branch. A worktree with an index stays: its files are complete."""
-    if await _has_index(git, wanted):
+    if await _has_index(files_of(wanted)):
         return
-    place = ("--git-dir", wanted.git_dir)
-    await git.run(place, "worktree", "remove", "--force", wanted.path)
-    await git.run(place, "update-ref", "-d", f"refs/heads/{wanted.branch}", wanted.base)
+    await git.run(store_of(wanted), "worktree", "remove", "--force", wanted.path)
+    await git.run(store_of(wanted), "update-ref", "-d", f"refs/heads/{wanted.branch}", wanted.base)

@@ -35,7 +35,7 @@ class Worktrees:
 
     def __init__(self, state_dir: str, env: Mapping[str, str]) -> None:
         self._state_dir = state_dir
-        self._git = Git(env)
+        self._git = Git(env, state_dir)
         self._records: dict[str, WorktreeRecord] = {}  # by owner
         self._users: dict[str, set[str]] = {}  # open sessions by path
         self._discarded: set[str] = set()  # owners whose worktree is being discarded
@@ -43,7 +43,10 @@ class Worktrees:
 
     def load(self) -> None:
         """Read all records. Blocks: call in a thread. Raises `WorldError(storage_failed)`."""
-        self._records = load_records(self._state_dir)
+        self._git.clear()
+        self._records, damaged = load_records(self._state_dir)
+        for name in damaged:
+            _log.warning("worktree record ignored", file=name)
 
     # -- who works where -----------------------------------------------------------------------------------------------
 
@@ -75,19 +78,20 @@ class Worktrees:
             if left is not None and left.digest != digest:
                 await self._clear(left)
                 left = None
-            wanted, inner = await repository.plan(self._git, cwd, owner, name or owner[:8], base)
+            plan = await repository.plan(self._git, cwd, owner, name or owner[:8], base)
+            wanted = plan.worktree
             if left is not None:
                 wanted = left.worktree  # the same params give the same place
             else:
                 await repository.check_free(self._git, wanted)
-                record = WorktreeRecord(wanted, digest)
-                await trio.to_thread.run_sync(save_record, self._state_dir, record)
-                self._records[owner] = record
+                await self._save(WorktreeRecord(wanted, digest))
             try:
-                known = await repository.entries(self._git, wanted.git_dir)
+                known = await repository.entries(self._git, wanted)
                 if all(entry.path != wanted.path for entry in known):
                     await repository.make(self._git, wanted)
-                await repository.reset_new(self._git, wanted)
+                wanted = await repository.located(wanted)
+                await self._save(WorktreeRecord(wanted, digest))
+                await repository.reset_new(self._git, wanted, plan.source)
             except ClisupError:
                 if left is None:  # else git of an earlier daemon may still be at work
                     await repository.undo(self._git, wanted)
@@ -95,7 +99,11 @@ class Worktrees:
                 raise
             self.join(owner, wanted)  # a cleanup spares it from here on
         _log.info("worktree made", session=owner, path=wanted.path, branch=wanted.branch)
-        return wanted, inner
+        return wanted, plan.cwd
+
+    async def _save(self, record: WorktreeRecord) -> None:
+        await trio.to_thread.run_sync(save_record, self._state_dir, record)
+        self._records[record.worktree.owner] = record
 
     async def _clear(self, left: WorktreeRecord) -> None:
         """Remove the worktree of an earlier attempt with other params. Refuse if there is work in it."""
@@ -123,11 +131,18 @@ class Worktrees:
                 f"session {spec.session_id} has no worktree of its own",
                 "open a session with one: clisup run --worktree",
             )
-        if spec.worktree.owner not in self._records:
+        record = self._records.get(spec.worktree.owner)
+        if record is None:
             raise repository.refused(
                 "removed",
                 f"the worktree of session {spec.session_id} was removed, with branch {spec.worktree.branch}",
                 "open a session with a new worktree",
+            )
+        if record.worktree != spec.worktree:
+            raise repository.refused(
+                "worktree_gone",
+                f"the files of session {spec.session_id} and of worktree {record.worktree.path} do not agree",
+                "a tool has changed one of them: see git worktree list in the repository, and land or remove it by hand",
             )
         return spec.worktree
 

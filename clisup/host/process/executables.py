@@ -9,8 +9,6 @@ import glob
 import importlib.util
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -21,13 +19,10 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
+from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask
 
-PROBE_LIMIT_S = (
-    30.0  # gemini 0.61.0 needs 1.7 s of CPU time to print its version: 10 s are too few on a machine at load 10
-)
-PROBE_OUTPUT_LIMIT = 4096
+PROBE_LIMIT_S = HELPER_LIMIT_S
 FAILED_PROBE_S = 30.0  # for so long, a caller with `patience_s` accepts the failure of an earlier probe
-PIPE_GRACE_S = 0.25  # for the rest of the output, if a child of the command still holds its stdout
 
 
 class Executable(NamedTuple):
@@ -105,13 +100,6 @@ def missing_packages(names: Sequence[str]) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
-class CommandOutput(NamedTuple):
-    """Output of a command, and the exit code: negative for a signal, None without an exit."""
-
-    output: str
-    exit_code: int | None
-
-
 class VersionProbe:
     """Probe that runs `command --version` once for each binary. Callers during a run wait for the same answer."""
 
@@ -166,7 +154,7 @@ class VersionProbe:
         asking: _PendingProbe,
     ) -> None:
         try:
-            answer = await ask(argv, env, stderr=subprocess.DEVNULL, limit_s=PROBE_LIMIT_S)
+            answer = await ask(argv, env, purpose="version", stderr=DISCARD, limit_s=PROBE_LIMIT_S)
             asking.version = parse(answer.output)
         except Exception as error:  # an adapter's code may raise anything: the callers get the error
             asking.error = error
@@ -185,68 +173,6 @@ class _PendingProbe:
         self.done = trio.Event()
         self.version: str | None = None
         self.error: Exception | None = None
-
-
-async def ask(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    stderr: int = subprocess.STDOUT,
-    limit_s: float = PROBE_LIMIT_S,
-    limit_bytes: int = PROBE_OUTPUT_LIMIT,
-    pass_fds: Sequence[int] = (),
-) -> CommandOutput:
-    """Run a short command in `/` and return at most `limit_bytes` of output, with stderr unless stderr goes elsewhere.
-
-    A command that does not exit, or prints more, is killed with its children.
-    """
-    try:
-        process = await trio.lowlevel.open_process(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=dict(env),
-            cwd="/",
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
-    except OSError:
-        return CommandOutput("", None)
-    assert process.stdout is not None
-    said = bytearray()
-    left = False
-    try:
-        with trio.move_on_after(limit_s):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_collect, process, said, limit_bytes)
-                await process.wait()
-                left = True
-                nursery.cancel_scope.deadline = trio.current_time() + PIPE_GRACE_S
-    finally:
-        with trio.CancelScope(shield=True):
-            _kill_group(process)
-            await process.wait()
-            await process.stdout.aclose()
-    return CommandOutput(said[:limit_bytes].decode("utf-8", "replace"), process.returncode if left else None)
-
-
-async def _collect(process: trio.Process, said: bytearray, limit_bytes: int) -> None:
-    assert process.stdout is not None
-    async for chunk in process.stdout:
-        said += chunk
-        if len(said) > limit_bytes:
-            _kill_group(process)
-            return
-
-
-def _kill_group(process: trio.Process) -> None:
-    """Send SIGKILL to the command's process group, unless the command is reaped.
-
-    No other group has the number before the reap.
-    """
-    if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 TRIAL_LIMIT_S = 30.0
@@ -271,10 +197,11 @@ async def try_start(argv: Sequence[str], carried: CarriedEnvironment) -> TrialRe
     try:
         done = await ask(
             [sys.executable, "-P", "-m", "clisup", *argv, "--check"],
-            clean_environment(carried.env, fd),
+            clean_environment(carried.env, 0),
+            purpose="trial start",
+            stdin=fd,
             limit_s=TRIAL_LIMIT_S,
             limit_bytes=TRIAL_OUTPUT_LIMIT,
-            pass_fds=(fd,),
         )
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Start of keepers, by a zygote or one by one, and the connection to a keeper's control socket.
+"""Start of keepers and of the guards of helpers, by a zygote or one by one, and the connection to a keeper's control socket.
 
 A keeper outlives the daemon, so this module ends no keeper by accident: closing a connection only ends the
 conversation. The launch spec goes through the keeper's stdin: never argv, disk or the zygote.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -137,15 +138,23 @@ def _spawn(arguments: list[str], stdin: int, stdout: int) -> subprocess.Popen[by
     )
 
 
-class ForkedKeeper:
-    """Keeper requested from the zygote.
+def start_helper_guard(stdin: int, ends: ExitStack) -> Callable[[], None]:
+    """Start the guard of a helper without the zygote, on the calling thread. `ends` reaps the guard, which has ended by then.
 
-    `answered` is set when the zygote has forked the keeper, or reports a failure in `error`, an errno.
+    Return a function that kills the guard. Raises `OSError`.
+    """
+    guard = _spawn([KEEPER_FILE, "helper"], stdin, subprocess.DEVNULL)
+    ends.callback(guard.wait)
+    return guard.kill
+
+
+class ForkRequest:
+    """Request to the zygote.
+
+    `answered` is set when the zygote has forked, or reports a failure in `error`, an errno.
     """
 
-    def __init__(self, pipes: KeeperPipes, kill_zygote: Callable[[], None]) -> None:
-        self.pipes = pipes
-        self.kill_zygote = kill_zygote
+    def __init__(self) -> None:
         self.answered = trio.Event()
         self.pid: int | None = None
         self.error: int | None = None
@@ -157,6 +166,15 @@ class ForkedKeeper:
         else:
             self.error = -number
         self.answered.set()
+
+
+class ForkedKeeper(ForkRequest):
+    """Keeper requested from the zygote."""
+
+    def __init__(self, pipes: KeeperPipes, kill_zygote: Callable[[], None]) -> None:
+        super().__init__()
+        self.pipes = pipes
+        self.kill_zygote = kill_zygote
 
 
 class KeeperZygote:
@@ -181,7 +199,7 @@ class KeeperZygote:
         ours.setblocking(False)
         self._socket = ours
         self._answers = trio.socket.from_stdlib_socket(ours)
-        self._asked: deque[ForkedKeeper] = deque()
+        self._asked: deque[ForkRequest] = deque()
 
     @property
     def pid(self) -> int:
@@ -207,6 +225,16 @@ class KeeperZygote:
         keeper = ForkedKeeper(pipes, self._popen.kill)
         self._asked.append(keeper)
         return keeper
+
+    def fork_helper(self, stdin: int) -> Callable[[], None]:
+        """Ask for the guard of a helper, without waiting. Return a function that kills the zygote.
+
+        The guard's link tells whether the request was carried out. Raises `OSError` without a zygote, or while its socket is
+        full.
+        """
+        socket.send_fds(self._socket, [b"h"], [stdin])
+        self._asked.append(ForkRequest())
+        return self._popen.kill
 
     async def receive_answers(self) -> None:
         """Deliver the zygote's answers, in the order of the requests, until the zygote is gone."""

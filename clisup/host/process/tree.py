@@ -58,14 +58,6 @@ async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup:
     return [{"pid": pid, "comm": comm} for pid, comm in killed.items()]
 
 
-async def sweep_marked(mark: str) -> int:
-    """Send SIGKILL to every process with the variable `mark` (`NAME=value`). Return the number of killed processes."""
-    killed: dict[int, str] = {}
-    with trio.move_on_after(KILL_LIMIT_S):
-        await _kill_all(frozenset({mark.encode()}), killed)
-    return len(killed)
-
-
 async def _kill_all(wanted: frozenset[bytes], killed: dict[int, str]) -> None:
     """Kill the processes with these variables until many looks in a row find none. Add them to `killed`."""
     empty = 0

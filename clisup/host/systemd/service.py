@@ -13,11 +13,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from clisup.host.process.executables import ask
+from clisup.host.process.helpers import DISCARD, ask
 from clisup.ops.doctor import ServiceFacts
 
 MAX_ANSWER = 1024 * 1024
@@ -91,7 +90,7 @@ async def _ask(unit: Unit, env: Mapping[str, str], *words: str) -> str:
         return ""
     command = [systemctl, *(["--user"] if unit.user else []), *words]
     passed = {name: env[name] for name in _PASSED if name in env} | {"LC_ALL": "C"}
-    done = await ask(command, passed, stderr=subprocess.DEVNULL, limit_s=ASK_LIMIT_S, limit_bytes=MAX_ANSWER)
+    done = await ask(command, passed, purpose="unit", stderr=DISCARD, limit_s=ASK_LIMIT_S, limit_bytes=MAX_ANSWER)
     return done.output if done.exit_code is not None else ""
 
 
