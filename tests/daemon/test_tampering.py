@@ -52,55 +52,57 @@ def amend(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-@pytest.mark.parametrize("name", sorted(FIELDS))
-def test_a_changed_field_of_the_session_file_is_refused_and_told(serve: Callable[..., Harness], name: str) -> None:
+def test_each_changed_field_of_a_session_file_is_refused_and_told(serve: Callable[..., Harness]) -> None:
     daemon = serve()
-    session = daemon.new(mode="live")
-    session.ask("hello")
-    before = session.get()
+    sessions = {name: daemon.new() for name in FIELDS}
+    sessions["approvals"].ask("hello")
+    before = {name: session.get() for name, session in sessions.items()}
     daemon.kill()
-    amend(session.dir / "session.json", **{name: FIELDS[name]})
+    for name, session in sessions.items():
+        amend(session.dir / "session.json", **{name: FIELDS[name]})
     daemon.start()
-    (notice,) = notices(session)
-    assert notice["data"] == {"kind": "storage_failed", "file": "session.json", "fields": [name]}
-    assert name in log_of(daemon)
-    after = session.get()
-    assert {key: after.get(key) for key in ("cwd", "backend", "mode", "model")} == {
-        key: before.get(key) for key in ("cwd", "backend", "mode", "model")
-    }
-    assert session.ask("again")["outcome"] == "completed"
+    for name, session in sessions.items():
+        (notice,) = notices(session)
+        assert notice["data"] == {"kind": "storage_failed", "file": "session.json", "fields": [name]}
+        assert f'"{name}"' in log_of(daemon)
+        after = session.get()
+        for key in ("cwd", "backend", "mode", "model", "permission_mode", "budget", "labels", "title"):
+            assert after.get(key) == before[name].get(key), (name, key)
+    assert sessions["approvals"].ask("again")["outcome"] == "completed"
     daemon.restart()
-    assert len(notices(session)) == 1  # the file was written again
+    assert [len(notices(session)) for session in sessions.values()] == [1] * len(FIELDS)  # the files were written again
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.unlink(),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(path.read_bytes()[:40]),
-        lambda path: path.write_bytes(b"\x00" * 4096),
-        lambda path: path.write_text("[1]"),
-        lambda path: path.write_text("{}"),
-        lambda path: path.write_text('{"session_id": 7, "backend": []}'),
-    ],
-    ids=["gone", "empty", "cut", "zeros", "list", "object", "foreign"],
-)
-def test_a_damaged_session_file_costs_nothing_and_is_told(
-    serve: Callable[..., Harness], spoil: Callable[[Path], None]
-) -> None:
+def foreign(path: Path) -> None:
+    path.write_text('{"session_id": 7, "backend": []}')
+
+
+DAMAGE: list[Callable[[Path], object]] = [
+    Path.unlink,
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(path.read_bytes()[:40]),
+    lambda path: path.write_bytes(b"\0" * 4096),
+    lambda path: path.write_text("[1]"),
+    lambda path: path.write_text("{}"),
+    foreign,
+]
+
+
+def test_a_damaged_session_file_costs_nothing_and_is_told(serve: Callable[..., Harness]) -> None:
     daemon = serve()
-    session, other = daemon.new(), daemon.new()
-    first = session.ask("hello")
-    other.ask("hello")
+    sessions = [daemon.new() for _ in DAMAGE]
+    for session in sessions:
+        session.ask("hello")
     daemon.kill()
-    spoil(session.dir / "session.json")
+    for session, damage in zip(sessions, DAMAGE, strict=True):
+        damage(session.dir / "session.json")
     daemon.start()
     assert daemon.call("daemon/status")["damaged_sessions"] == {}
-    (notice,) = notices(session)
-    assert notice["data"]["file"] == "session.json" and "session file refused" in log_of(daemon)
-    assert session.events("turn_completed")[0]["text"] == first["text"]
-    assert session.ask("again")["outcome"] == other.ask("again")["outcome"] == "completed"
+    for session in sessions:
+        (notice,) = notices(session)
+        assert notice["data"]["file"] == "session.json" and session.id in log_of(daemon)
+        assert session.events("turn_completed")[0]["text"] == "You said: hello"
+    assert sessions[0].ask("again")["outcome"] == "completed"
 
 
 def test_a_session_without_its_journal_is_refused_and_the_others_are_served(serve: Callable[..., Harness]) -> None:
@@ -147,26 +149,30 @@ def test_a_queued_prompt_that_a_tool_changed_is_not_sent(serve: Callable[..., Ha
     assert notices(session)[-1]["data"]["file"] == f"prompts/{second}.json"
 
 
-@pytest.mark.parametrize("name", ["system_prompt.txt", "mcp.json", "secrets.json", "tools.json", "salt"])
-@pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
-def test_a_private_file_that_a_tool_changed_reaches_no_cli(
-    serve: Callable[..., Harness], name: str, gone: bool
-) -> None:
-    daemon = serve()
-    session = daemon.new(
-        system_prompt="be brief",
-        mcp_config={"mcpServers": {}},
-        env={"NAME": "value"},
-        tools=[{"name": "add", "input_schema": {"type": "object"}}],
-    )
+NAMES = ("system_prompt.txt", "mcp.json", "secrets.json", "tools.json", "salt")
+
+
+def change(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def test_a_private_file_that_a_tool_changed_or_removed_reaches_no_cli(serve: Callable[..., Harness]) -> None:
+    daemon = serve(demo={"request_env": ["NAME"]})
+    private: dict[str, Any] = {
+        "system_prompt": "be brief",
+        "mcp_config": {"mcpServers": {}},
+        "env": {"NAME": "value"},
+        "tools": [{"name": "add", "input_schema": {"type": "object"}}],
+    }
+    cases = [(daemon.new(**private), name, spoil) for name in NAMES for spoil in (change, Path.unlink)]
+    untouched = daemon.new(**private)
     daemon.kill()
-    path = session.dir / "private" / name
-    if gone:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes().replace(b"{", b"{ ", 1) + b" ")
+    for session, name, spoil in cases:
+        spoil(session.dir / "private" / name)
     daemon.start()
-    told = {event["data"]["file"] for event in notices(session)}
-    assert (f"private/{name}" in told) if name != "salt" else len(told) == 4
-    end = session.ask("hello")
-    assert end["error"]["kind"] == "storage_failed" and "private/" in end["error"]["message"]
+    for session, name, _ in cases:
+        told = {event["data"]["file"] for event in notices(session)}
+        assert told == ({f"private/{name}"} if name != "salt" else {f"private/{other}" for other in NAMES[:4]})
+        end = session.ask("hello")
+        assert end["error"]["kind"] == "storage_failed" and "private/" in end["error"]["message"]
+    assert not notices(untouched)

@@ -375,7 +375,7 @@ def test_an_input_too_large_or_too_deep_to_judge_is_denied_by_a_deny_and_not_all
     for _ in range(DEPTH_LIMIT + 1):
         deep = {"a": deep}
     large = {"command": "git status", "content": "x" * TEXT_LIMIT}
-    for given in (deep, large):
-        assert word(given, rule("allow"), rule("deny", command="rm *")) == "deny"
-        assert word(given, rule("allow", command="*"), rule("ask", command="rm *")) == "ask"
-        assert word(given, rule("allow")) == "allow"
+    for one in (deep, large):
+        assert word(one, rule("allow"), rule("deny", command="rm *")) == "deny"
+        assert word(one, rule("allow", command="*"), rule("ask", command="rm *")) == "ask"
+        assert word(one, rule("allow")) == "allow"

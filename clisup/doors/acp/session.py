@@ -245,6 +245,7 @@ class EditorSession:
         turn_id = self.maker.approval_turns.get(approval.approval_id)
         id_ = call_id(turn_id, approval.tool_use_id or approval.approval_id)
         dialog = dialog_of(approval, tool_call(id_, approval.tool_name, approval.input, self.cwd))
+        answer, first = None, None
         with scope:
             for _ in range(MAX_ASKED):
                 try:
@@ -256,11 +257,14 @@ class EditorSession:
                     return
                 except ClisupError as error:
                     if settled(error):
-                        return
+                        first = error.data.get("decision")
+                        break
                     self._log.write(f"approval {approval.approval_id} stays open: {error.kind}")
                     await self.say(f"[The answer was not taken: {error}]\n\n")
                     if error.kind != "invalid_params":
                         return
+        if answer is not None and first not in (None, answer.decision):
+            await self.say(f"[The answer was not taken: another client was first: {first}]\n\n")
 
     async def _respond(self, approval: ApprovalRequested, answer: Answer) -> None:
         """Answer an approval, also across a restart."""

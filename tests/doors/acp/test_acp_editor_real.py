@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import acp
@@ -114,6 +114,40 @@ def test_an_answer_from_elsewhere_withdraws_the_dialog(serve: Serve) -> None:
             assert asked == gone and len(asked) == 1
             assert (daemon.cwd / "made").exists()
             withdrawn.set()
+
+    asyncio.run(main())
+
+
+def test_of_two_editors_that_answer_at_once_the_first_wins_and_the_second_is_told(serve: Serve) -> None:
+    daemon = serve()
+
+    async def main() -> None:
+        go = asyncio.Event()
+
+        def saying(option: str) -> Callable[[object, object], Awaitable[str | None]]:
+            async def decide(_call: object, _options: object) -> str | None:
+                await go.wait()
+                return option
+
+            return decide
+
+        first, second = Editor(saying("allow")), Editor(saying("deny"))
+        async with door(daemon, first) as one, door(daemon, second) as two:
+            id_ = await one.new(daemon.cwd)
+            await one.prompt(id_, "hello")
+            await two.agent.load_session(cwd=str(daemon.cwd), session_id=id_, mcp_servers=[])
+            prompt = asyncio.create_task(one.prompt(id_, '@run Bash {"command": "touch made"}'))
+            await first.until(lambda: first.asked)
+            await second.until(lambda: second.asked)
+            go.set()
+            assert (await prompt).stop_reason == "end_turn"
+            page = await asyncio.to_thread(daemon.call, "session/events", session_id=id_, after_seq=0, limit=1000)
+            (resolved,) = [event for event in page["events"] if event["type"] == "approval_resolved"]
+            allowed = resolved["decision"] == "allow"
+            assert (daemon.cwd / "made").exists() == allowed
+            lost = second if allowed else first
+            withdrawn = lambda: any(m.get("method") == "$/cancel_request" for m in lost.raw)  # noqa: E731
+            await lost.until(lambda: withdrawn() or "another client was first" in lost.text())
 
     asyncio.run(main())
 
