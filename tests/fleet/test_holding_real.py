@@ -230,12 +230,12 @@ def test_limits_of_accounts_without_a_name_stay_on_their_box(serve: Serve) -> No
 def test_a_box_that_probes_and_says_nothing_keeps_the_others_for_a_minute_at_most(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clisup.fleet.holds.PROBE_S", 1.0)
+    monkeypatch.setattr("clisup.fleet.holds.PROBE_S", 5.0)
 
     async def play() -> None:
         fleet = Fleet(serve, MemoryEngine())
         now = time.time()
-        gone = AccountHold(limit=AccountLimit(state="limited", until=now + 1, said_at=now), probe="gone", probed=now)
+        gone = AccountHold(limit=AccountLimit(state="limited", until=now + 5, said_at=now), probe="gone", probed=now)
         await Bucket(MemberEngine(fleet.engine, "gone"), "HOLDS").create("team", write_hold(gone))
         async with fleet.agents():
             await until(lambda: is_limited(fleet, 1))

@@ -53,9 +53,9 @@ class _Row(msgspec.Struct):
     """Fields of a row that this clisup computes with. Another box wrote them."""
 
     session_id: str
-    next_seq: Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+    next_seq: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
     state: str = ""
-    approvals: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    approvals: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     created_at: str | None = None
     labels: dict[str, str] | None = None
 

@@ -111,7 +111,7 @@ FORBIDDEN = [
     f"clisup.state.{JOB}.submit.evil", f"clisup.state.{JOB}.submit.ci", "clisup.job.evil.j", "clisup.job.ci.j",
     "clisup.rpc.good.observe.evil", "clisup.rpc.good.drive.evil", "clisup.rpc.good.drive.ci", "clisup.rpc.evil.observe.evil",
     "clisup.serve.good.drive.ci", "_INBOX_good.x", "_INBOX_evil.x", "$JS.ACK.KV_BOXES.x.1.1.1.1.1", "$JS.FC.x", "$SYS.REQ.SERVER.PING",
-    *[f"$JS.API.{name}" for name in ("INFO", "STREAM.NAMES", "STREAM.INFO.CLISUP_EV", "STREAM.PURGE.CLISUP_STATE", "STREAM.DELETE.CLISUP_EV")],
+    *[f"$JS.API.{name}" for name in ("INFO", "STREAM.NAMES", "STREAM.INFO.CLISUP_EV")],
     *[f"{api}.{method}" for api in ("$JS.API", MEMBER_API) for method in (
         "STREAM.CREATE.X", "STREAM.UPDATE.CLISUP_STATE", "STREAM.PURGE.CLISUP_STATE", "STREAM.DELETE.CLISUP_STATE",
         "STREAM.MSG.DELETE.CLISUP_EV", "STREAM.MSG.GET.CLISUP_EV", "STREAM.MSG.GET.KV_SESSIONS", "STREAM.SNAPSHOT.CLISUP_EV",
