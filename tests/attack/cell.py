@@ -19,10 +19,23 @@ __all__ = ["command", "confined"]
 ROOT = Path(__file__).parents[2]
 FIRST_UID = 200_000
 PROCESSES = 1500
-TMP_BYTES = "1g"
+TMP_BYTES = "6g"
 SMALL = "/tmp/small"
 """File system of a few MiB, for the attacks on a full disk."""
-_BEGIN = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private", "sh", "-euc"]
+_BEGIN = [
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+    "--kill-child",
+    "--propagation",
+    "private",
+    "sh",
+    "-euc",
+]
+_REAPING = "& wait $!"
+"""The shell stays as the first process of the cell, and reaps what the attacks orphan."""
 
 
 @functools.cache
@@ -48,9 +61,9 @@ def command(argv: list[str], home: str, *, as_root: bool = False) -> list[str]:
         f"mkdir -m 700 {home}",
     ]
     if as_root:
-        return [*_BEGIN, "\n".join([*lines, 'exec "$@"']), "cell", *argv]
+        return [*_BEGIN, "\n".join([*lines, f'"$@" {_REAPING}']), "cell", *argv]
     rights = f"--reuid {uid} --regid {uid} --clear-groups"
-    lines += [f"chown {uid}:{uid} {home}", f'exec prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@"']
+    lines += [f"chown {uid}:{uid} {home}", f'prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@" {_REAPING}']
     return [*_BEGIN, "\n".join(lines), "cell", *argv]
 
 

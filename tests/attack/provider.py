@@ -20,7 +20,7 @@ from tests.attack.model import Attack
 __all__ = ["ATTACKS", "ground"]
 
 KEY, PROMPT = "sk-canary-0f3b2a91d6c74e55", "my word is plum"
-KINDS = ("anthropic-api", "chat-api", "responses-api")
+KINDS = ("anthropic-api", "openai-api")
 TURN_S, GRACE_S = 6.0, 20.0
 """Limit of a turn here, and the time after it within which the daemon must have ended the turn."""
 WORKER_MB = 400.0
@@ -119,12 +119,17 @@ def ground(chance: random.Random) -> Iterator[Provider]:
 
 def redirected(status: int, kind: str, provider: Provider) -> str | None:
     """The provider sends the worker to another host."""
+
     def answer(handler: _Handler) -> None:
-        handler.whole(status, b"", Location=f"{provider.elsewhere}/taken{handler.path}", Refresh=f"0; url={provider.elsewhere}")
+        handler.whole(
+            status, b"", Location=f"{provider.elsewhere}/taken{handler.path}", Refresh=f"0; url={provider.elsewhere}"
+        )
 
     provider.turn(kind, answer)
     text = "".join(provider.there.seen)
-    found = [what for what, word in (("the key", KEY), ("the prompt", PROMPT), ("a request", "")) if text and word in text]
+    found = [
+        what for what, word in (("the key", KEY), ("the prompt", PROMPT), ("a request", "")) if text and word in text
+    ]
     return f"another host got {found[0]}" if found else None
 
 
@@ -144,7 +149,11 @@ def _key(handler: _Handler) -> str:
 
 
 def _error(handler: _Handler) -> bytes:
-    error = {"type": "error", "error": {"type": _key(handler), "message": _key(handler), "code": _key(handler)}, "message": _key(handler)}
+    error = {
+        "type": "error",
+        "error": {"type": _key(handler), "message": _key(handler), "code": _key(handler)},
+        "message": _key(handler),
+    }
     return f"event: error\ndata: {json.dumps(error)}\n\n".encode()
 
 

@@ -74,7 +74,9 @@ def crowded(box: Box) -> str | None:
     session.prompt(f"@bash {box.command('bomb', most=cell.PROCESSES * 2, proof=proof, seconds=BOMB_S)}\n@stall")
     until(lambda: said(proof), "the bomb did not start")
     meanwhile = box.ask_quickly("session/new", 8, backend="demo", cwd="/tmp")
-    end = meanwhile and box.ask_quickly("session/prompt", 8, session_id=meanwhile["session_id"], prompt="hello", wait=True)
+    end = meanwhile and box.ask_quickly(
+        "session/prompt", 8, session_id=meanwhile["session_id"], prompt="hello", wait=True
+    )
     with suppress(Exception):
         session.call("close")
     until(lambda: not box.neighbour_works(), "no session works after the bomb", AFTER_S * 2)
