@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["command", "confined"]
+__all__ = ["command", "confined", "inside"]
 
 ROOT = Path(__file__).parents[2]
 FIRST_UID = 200_000
 PROCESSES = 1500
+_INSIDE = "CLISUP_ATTACK_CELL"
 TMP_BYTES = "6g"
 SMALL = "/tmp/small"
 """File system of a few MiB, for the attacks on a full disk."""
@@ -44,6 +45,11 @@ def confined() -> bool:
     return os.geteuid() == 0 and subprocess.run([*_BEGIN, "true"], capture_output=True, check=False).returncode == 0
 
 
+def inside() -> bool:
+    """Tell whether this process is in a cell."""
+    return bool(os.environ.get(_INSIDE))
+
+
 def command(argv: list[str], home: str, *, as_root: bool = False) -> list[str]:
     """Return the command line that runs `argv` in a cell. Its HOME is made there."""
     if not confined():
@@ -57,13 +63,16 @@ def command(argv: list[str], home: str, *, as_root: bool = False) -> list[str]:
     lines += [f"mkdir -p {kept}; mount --bind /run/attack-kept{kept} {kept}" for _, kept in opened]
     lines += [
         f"mount -t tmpfs -o mode=1777,size={TMP_BYTES} none /tmp",
-        f"mkdir {SMALL} && mount -t tmpfs -o mode=777,size=24m none {SMALL}",
-        f"mkdir -m 700 {home}",
+        f"mkdir {SMALL} && mount -t tmpfs -o mode=700,size=24m none {SMALL}",
+        f"mkdir -m 700 {home}; export {_INSIDE}=1",
     ]
     if as_root:
         return [*_BEGIN, "\n".join([*lines, f'"$@" {_REAPING}']), "cell", *argv]
     rights = f"--reuid {uid} --regid {uid} --clear-groups"
-    lines += [f"chown {uid}:{uid} {home}", f'prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@" {_REAPING}']
+    lines += [
+        f"chown {uid}:{uid} {home} {SMALL}",
+        f'prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@" {_REAPING}',
+    ]
     return [*_BEGIN, "\n".join(lines), "cell", *argv]
 
 
