@@ -78,10 +78,14 @@ async def _leaves(place: Place, agent: McpCaller) -> str | None:
             continue
         session = result.structured_content["session"]
         where = _row(place, session)["cwd"]
-        if not Path(where).resolve().is_relative_to(place.root.resolve()):
+        if not _inside(where, place):
             return f"{directory!r} is {where}"
         await agent.raw("close", session=session)
     return None
+
+
+def _inside(where: str, place: Place) -> bool:
+    return Path(where).resolve().is_relative_to(place.root.resolve())
 
 
 def _row(place: Place, session: str) -> dict[str, Any]:
@@ -96,14 +100,18 @@ async def _by_worktree(place: Place, agent: McpCaller) -> str | None:
         if result.is_error:
             continue
         where = _row(place, result.structured_content["session"])["cwd"]
-        if not Path(where).resolve().is_relative_to(place.root.resolve()):
+        if not _inside(where, place):
             return f"a worktree at {where.replace(str(place.box.daemon.root), '')}"
     return None
 
 
 def worktree(place: Place) -> str | None:
     """The root lies in a repository."""
-    for command in ("init -q -b main", "-c user.name=a -c user.email=a@b add -A", "-c user.name=a -c user.email=a@b commit -qm x --allow-empty"):
+    for command in (
+        "init -q -b main",
+        "-c user.name=a -c user.email=a@b add -A",
+        "-c user.name=a -c user.email=a@b commit -qm x --allow-empty",
+    ):
         subprocess.run(["git", "-C", str(place.box.daemon.cwd), *command.split()], check=True, capture_output=True)
     return _as_agent(_by_worktree)(place)
 
@@ -141,7 +149,12 @@ async def _grows(place: Place, agent: McpCaller) -> str | None:
         begun += not (await agent.raw("start", backend="demo", prompt="@sleep 20", wait_s=0)).is_error
     if begun > 4:
         return f"{begun} sessions at once, with --agents 4"
-    for words in ({"budget_usd": 1e308}, {"permission_mode": "bypassPermissions"}, {"env": {"A": "b"}}, {"labels": {"mcp_depth": "0"}}):
+    for words in (
+        {"budget_usd": 1e308},
+        {"permission_mode": "bypassPermissions"},
+        {"env": {"A": "b"}},
+        {"labels": {"mcp_depth": "0"}},
+    ):
         with suppress(Exception):
             result = await agent.raw("start", backend="demo", prompt="hello", wait_s=0, **words)
             if not result.is_error:
@@ -160,7 +173,7 @@ def two_editors(answers: tuple[str, str], place: Place) -> str | None:
     box.ready()
     proof = box.proof("runs")
 
-    async def main() -> list[str]:
+    async def main() -> tuple[list[str], str]:
         together = asyncio.Event()
         waiting: list[str] = []
 
@@ -172,7 +185,10 @@ def two_editors(answers: tuple[str, str], place: Place) -> str | None:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(together.wait(), 10)
                 kinds = {str(option.kind): option.option_id for option in options}
-                return next((id_ for kind, id_ in kinds.items() if kind.startswith("allow" if answer == "allow" else "reject")), None)
+                return next(
+                    (id_ for kind, id_ in kinds.items() if kind.startswith("allow" if answer == "allow" else "reject")),
+                    None,
+                )
 
             return answered
 
@@ -183,16 +199,14 @@ def two_editors(answers: tuple[str, str], place: Place) -> str | None:
                 await two.agent.load_session(session_id=session, cwd=str(box.daemon.cwd), mcp_servers=[])
             command = json.dumps({"command": f"echo ran >> {proof}"})
             await one.prompt(session, f"@run Bash {command}")
-            return waiting
+            return waiting, session
 
-    asked = asyncio.run(main())
-    ended = [row["session_id"] for row in box.daemon.call("session/list")["sessions"]]
-    resolved = [event for id_ in ended for event in _events(box, id_) if event["type"] == "approval_resolved"]
+    asked, session = asyncio.run(main())
+    resolved = [event for event in _events(box, session) if event["type"] == "approval_resolved"]
     runs = len(proof.read_text().split()) if proof.exists() else 0
     mine = resolved[-1:] if resolved else []
-    for id_ in ended:
-        with suppress(Exception):
-            box.daemon.call("session/close", session_id=id_)
+    with suppress(Exception):
+        box.daemon.call("session/close", session_id=session)
     if len(resolved) > 1 or runs > 1:
         return f"{len(resolved)} answers count, the call ran {runs} times"
     if mine and (mine[0]["decision"] == "allow") != (runs == 1):
@@ -211,7 +225,12 @@ def _events(box: Box, id_: str) -> list[dict[str, Any]]:
 LINES: dict[str, dict[str, Any]] = {
     "an option in place of a backend": {"prompt": "hello", "backend": "--help"},
     "an option in place of a model": {"prompt": "hello", "model": "--dangerously-skip-permissions"},
-    "members that it must not have": {"prompt": "hello", "env": {"A": "b"}, "session_id": str(uuid.UUID(int=1)), "tools": []},
+    "members that it must not have": {
+        "prompt": "hello",
+        "env": {"A": "b"},
+        "session_id": str(uuid.UUID(int=1)),
+        "tools": [],
+    },
     "a rule": {"prompt": "hello", "approvals": {"rules": [{"tool": "*", "decision": "allow"}]}},
     "a title with control characters": {"prompt": "hello", "title": "\x1b]0;owned\x07"},
     "a key of 10,000 characters": {"prompt": "hello", "key": "a" * 10_000},

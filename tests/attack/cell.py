@@ -14,21 +14,40 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["command", "confined"]
+__all__ = ["command", "confined", "inside"]
 
 ROOT = Path(__file__).parents[2]
 FIRST_UID = 200_000
 PROCESSES = 1500
-TMP_BYTES = "1g"
+_INSIDE = "CLISUP_ATTACK_CELL"
+TMP_BYTES = "6g"
 SMALL = "/tmp/small"
 """File system of a few MiB, for the attacks on a full disk."""
-_BEGIN = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private", "sh", "-euc"]
+_BEGIN = [
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+    "--kill-child",
+    "--propagation",
+    "private",
+    "sh",
+    "-euc",
+]
+_REAPING = "& wait $!"
+"""The shell stays as the first process of the cell, and reaps what the attacks orphan."""
 
 
 @functools.cache
 def confined() -> bool:
     """Tell whether this user can make the cells."""
     return os.geteuid() == 0 and subprocess.run([*_BEGIN, "true"], capture_output=True, check=False).returncode == 0
+
+
+def inside() -> bool:
+    """Tell whether this process is in a cell."""
+    return bool(os.environ.get(_INSIDE))
 
 
 def command(argv: list[str], home: str, *, as_root: bool = False) -> list[str]:
@@ -44,13 +63,16 @@ def command(argv: list[str], home: str, *, as_root: bool = False) -> list[str]:
     lines += [f"mkdir -p {kept}; mount --bind /run/attack-kept{kept} {kept}" for _, kept in opened]
     lines += [
         f"mount -t tmpfs -o mode=1777,size={TMP_BYTES} none /tmp",
-        f"mkdir {SMALL} && mount -t tmpfs -o mode=777,size=24m none {SMALL}",
-        f"mkdir -m 700 {home}",
+        f"mkdir {SMALL} && mount -t tmpfs -o mode=700,size=24m none {SMALL}",
+        f"mkdir -m 700 {home}; export {_INSIDE}=1",
     ]
     if as_root:
-        return [*_BEGIN, "\n".join([*lines, 'exec "$@"']), "cell", *argv]
+        return [*_BEGIN, "\n".join([*lines, f'"$@" {_REAPING}']), "cell", *argv]
     rights = f"--reuid {uid} --regid {uid} --clear-groups"
-    lines += [f"chown {uid}:{uid} {home}", f'exec prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@"']
+    lines += [
+        f"chown {uid}:{uid} {home} {SMALL}",
+        f'prlimit --nproc={PROCESSES}:{PROCESSES} setpriv {rights} "$@" {_REAPING}',
+    ]
     return [*_BEGIN, "\n".join(lines), "cell", *argv]
 
 

@@ -64,7 +64,11 @@ def _frames() -> list[dict[str, Any]]:
     text, usage = HOSTILE, {"input_tokens": 1, "output_tokens": 1}
 
     def message(role: str, *content: Any, **more: Any) -> dict[str, Any]:
-        return {"type": role, "message": {"id": "m1" + text, "role": role, "model": text, "content": list(content), "usage": usage}, **more}
+        return {
+            "type": role,
+            "message": {"id": "m1" + text, "role": role, "model": text, "content": list(content), "usage": usage},
+            **more,
+        }
 
     return [
         {"type": "system", "subtype": "status", "status": text},
@@ -89,7 +93,9 @@ def _session(box: Box) -> Any:
     session = box.session(cwd=str(folder), title=HOSTILE[:100].replace("\n", " "), labels={"x": SCRIPT[:60]})
     file = box.proof("frames")
     file.write_text("".join(json.dumps(frame) + "\n" for frame in _frames()))
-    session.ask(f"@bytes {file}\n@stderr {HOSTILE.splitlines()[0]}\n@text {HOSTILE.splitlines()[0]}\n@error invalid_request")
+    session.ask(
+        f"@bytes {file}\n@stderr {HOSTILE.splitlines()[0]}\n@text {HOSTILE.splitlines()[0]}\n@error invalid_request"
+    )
     return session
 
 
@@ -109,11 +115,15 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        if tag in FOREIGN or (tag == "script" and "alert" in str(values)) or values.get("src", "").startswith(("x", "//evil")):
+        if (
+            tag in FOREIGN
+            or (tag == "script" and "alert" in str(values))
+            or values.get("src", "").startswith(("x", "//evil"))
+        ):
             self.found.append(f"<{tag}>")
         self.found += [f"{tag} {name}" for name in values if name.startswith("on") or name == "srcdoc"]
         for name in ("href", "src", "action", "formaction"):
-            if re.match(r"\s*(javascript|data:text|vbscript)", values.get(name, ""), re.I):
+            if re.match(r"\s*(javascript|data:text|vbscript)", values.get(name, ""), re.IGNORECASE):
                 self.found.append(f"{tag} {name}={values[name][:30]}")
 
     def handle_data(self, data: str) -> None:
@@ -146,13 +156,13 @@ def live(shown: Shown) -> str | None:
         stream.close()
 
 
-def exported(flags: tuple[str, ...], shown: Shown) -> str | None:
+def exported(suffix: str, shown: Shown) -> str | None:
     """An export shows the texts as texts."""
-    target = shown.box.proof("export")
-    done = run(shown.box.daemon, "export", shown.session.id, *flags, "-o", str(target))
+    target = shown.box.proof(f"export.{suffix}")
+    done = run(shown.box.daemon, "export", shown.session.id, "-o", str(target))
     assert done.returncode == 0, done.stderr
     text = target.read_text(errors="replace")
-    return _html(text) if "html" in " ".join(flags) else _terminal(text, tty=False)
+    return _html(text) if suffix == "html" else _terminal(text, tty=False)
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -190,10 +200,18 @@ def _typed(box: Box, argv: list[str]) -> str:
 
 def _terminal(text: str, *, tty: bool) -> str | None:
     """Return a control character that came through. On a terminal clisup's own colours and cursor moves are fine."""
-    for wanted, what in (("\x1b]0;owned", "a window title"), ("\x1b]52;", "the clipboard"), ("\x1bP", "a device control string")):
+    for wanted, what in (
+        ("\x1b]0;owned", "a window title"),
+        ("\x1b]52;", "the clipboard"),
+        ("\x1bP", "a device control string"),
+    ):
         if wanted in text:
             return f"{what} is set by a text"
-    if found := _CONTROLS.search(text) or (not tty and "\x1b" in text and re.search("\x1b", text)) or _ESCAPES.search(text):
+    if (
+        found := _CONTROLS.search(text)
+        or (not tty and "\x1b" in text and re.search("\x1b", text))
+        or _ESCAPES.search(text)
+    ):
         return f"{found[0]!r} in {text[max(0, found.start() - 40) : found.end() + 20]!r}"
     return None
 
@@ -205,8 +223,8 @@ STREAMS: dict[str, bytes] = {
     "a line of 40 MiB": b'{"type":"assistant","x":"' + b"x" * (40 << 20) + b'"}\n',
     "numbers beyond all types": b'{"type":"result","total_cost_usd":1e999,"num_turns":' + b"9" * 5000 + b',"duration_ms":-1e400,"usage":{"input_tokens":-1}}\n',
     "surrogates and zeros": b'{"type":"assistant","message":{"content":[{"type":"text","text":"\\ud800\\u0000\\udfff"}]}}\n\x00\xff\xfe\n' * 100,
-    "20,000 questions": b"".join(b'{"type":"control_request","request_id":"q%d","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{}}}\n' % n for n in range(20_000)),
-    "a million empty lines": b"\n" * 1_000_000,
+    "3,000 questions": b"".join(b'{"type":"control_request","request_id":"q%d","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{}}}\n' % n for n in range(3_000)),
+    "300,000 empty lines": b"\n" * 300_000,
 }  # fmt: skip
 
 
@@ -240,7 +258,7 @@ ATTACKS = (
     *(Attack("C1", f"the page {path}", partial(on_page, path), path == "/sessions/{id}")
       for path in ("/", "/approvals", "/sessions/{id}", "/sessions/{asking}", "/sessions/new")),
     Attack("C1", "the stream of a page", live),
-    *(Attack("C1", f"export {' '.join(flags)}", partial(exported, flags), True) for flags in (("--html",),)),
+    *(Attack("C1", f"export as {suffix}", partial(exported, suffix), suffix == "html") for suffix in ("html", "md")),
     *(Attack("C2", f"`clisup {' '.join(words)}`", partial(on_terminal, words), name in ("status", "logs"))
       for name, words in COMMANDS.items()),
     *(Attack("C3", name, partial(streamed, name), name == "nested frames") for name in STREAMS),

@@ -14,12 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("daemon", "web", "doors/gateway", "doors/acp", "doors/mcp")]
-from harness import Harness, children_of, until
-from session_probe import SessionProbe
-from wire import Hangup, Wire
+sys.path[:0] = [
+    str(Path(__file__).parents[1] / name) for name in ("daemon", "web", "doors/gateway", "doors/acp", "doors/mcp")
+]
+from harness import Harness, children_of, until  # noqa: E402 - the tests' harness is no package
+from session_probe import SessionProbe  # noqa: E402 - the tests' harness is no package
+from wire import Hangup, Wire  # noqa: E402 - the tests' harness is no package
 
-from clisup.errors import ClisupError
+from clisup.errors import ClisupError  # noqa: E402 - the tests' harness is no package
 
 __all__ = ["BOUND_S", "INSIDE", "Box", "children_of", "ground_of", "until"]
 

@@ -14,7 +14,6 @@ import resource
 import shlex
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
@@ -297,7 +296,9 @@ def rewrite(path: str, old: str, new: str, proof: str) -> None:
         if events:
             events = events.replace(old.encode(), new.encode())
             head |= {"bytes": len(events), "sum": crc32(events)}
-        rest = json.dumps({name: value for name, value in head.items() if name != "crc"}, separators=(",", ":")).encode()[1:]
+        rest = json.dumps(
+            {name: value for name, value in head.items() if name != "crc"}, separators=(",", ":")
+        ).encode()[1:]
         out += b'{"crc":"%08x",%b\n' % (crc32(rest), rest) + events
     Path(path).write_bytes(out)
     Path(proof).write_text("done")
@@ -334,7 +335,9 @@ def _named(module: str, name: str) -> bytes:
 
 def _own_classes(code: str) -> bytes:
     """Use classes and functions of clisup alone: a changed annotation is evaluated as code."""
-    changed = _text("__annotations__") + pickle.EMPTY_DICT + _text("kind") + _text(code) + pickle.SETITEM + pickle.SETITEM
+    changed = (
+        _text("__annotations__") + pickle.EMPTY_DICT + _text("kind") + _text(code) + pickle.SETITEM + pickle.SETITEM
+    )
     return (
         pickle.PROTO + b"\x05" + _named("clisup.backends.base", "Adapter") + pickle.MARK + pickle.NONE + pickle.EMPTY_DICT
         + changed + pickle.TUPLE + pickle.BUILD + pickle.POP
@@ -353,7 +356,11 @@ def _changed_class(code: str) -> bytes:
 
 
 def _by_name(code: str) -> bytes:
-    text = {"__class__": "os.system", "py/reduce": [{"py/function": "builtins.exec"}, {"py/tuple": [code]}], "$type": code}
+    text = {
+        "__class__": "os.system",
+        "py/reduce": [{"py/function": "builtins.exec"}, {"py/tuple": [code]}],
+        "$type": code,
+    }
     return json.dumps({"v": 1, "format": 1, "turn_id": text, "decoder": text, "type": "builtins.exec"}).encode()
 
 
@@ -417,7 +424,9 @@ def descriptors(proof: str) -> None:
     with suppress(OSError):
         while True:
             held.append(os.open("/dev/null", os.O_RDONLY))
-    Path(proof).write_text(struct.pack("i", 0).hex())
+    number = len(held)
+    os.close(held.pop())
+    Path(proof).write_text(str(number))
     time.sleep(BOUND_S)
 
 

@@ -33,7 +33,7 @@ __all__ = ["ATTACKS", "ground"]
 HOST = "127.0.0.1"
 ROLES = {"good": ("worker",), "evil": ("worker",), "ci": ("operator",)}
 API = ("$JS.API", "clisup.js")
-ANSWER_S = 2.0
+ANSWER_S = 0.7
 PATIENCE_S = 40.0
 SECRET = "my word is plum"
 OWN = ("evil",)
@@ -75,7 +75,9 @@ class Fleet:
     def as_ci(self, *words: str) -> str:
         """Run a command as the operator."""
         env = {"HOME": str(self.root), "PATH": self.box.env["PATH"], "CLISUP_FLEET_MEMBER": str(self.files["ci"])}
-        done = subprocess.run([sys.executable, "-m", "clisup", *words], env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "clisup", *words], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
         return done.stdout or done.stderr
 
     def submit(self, prompt: str) -> str:
@@ -140,7 +142,9 @@ async def _connected(fleet: Fleet, name: str) -> Client:
     async def quiet(_error: Exception) -> None:
         return None
 
-    return await nats.connect(member["servers"], nkeys_seed_str=member["key"], inbox_prefix=f"_INBOX_{member['name']}", error_cb=quiet)
+    return await nats.connect(
+        member["servers"], nkeys_seed_str=member["key"], inbox_prefix=f"_INBOX_{member['name']}", error_cb=quiet
+    )
 
 
 async def _send(client: Client, subject: str, data: bytes, headers: dict[str, str] | None = None) -> bytes:
@@ -228,12 +232,21 @@ async def _by_stream(thief: Client, subject: str, mark: str, body: bytes, *, con
     for prefix in API:
         if consumer:
             config = {"deliver_subject": subject, "ack_policy": "none", "deliver_policy": "last"}
-            for stream in ("KV_BOXES", "CLISUP_EV", "KV_HOLDS"):
+            for stream in ("KV_BOXES", "CLISUP_EV"):
                 request = {"stream_name": stream, "config": config}
-                for method in (f"CONSUMER.CREATE.{stream}", f"CONSUMER.CREATE.{stream}.{mark}", f"CONSUMER.DURABLE.CREATE.{stream}.{mark}"):
+                for method in (
+                    f"CONSUMER.CREATE.{stream}",
+                    f"CONSUMER.CREATE.{stream}.{mark}",
+                    f"CONSUMER.DURABLE.CREATE.{stream}.{mark}",
+                ):
                     await _send(thief, f"{prefix}.{method}", json.dumps(request).encode())
         else:
-            config = {"name": mark, "subjects": [f"evil.{mark}"], "republish": {"src": ">", "dest": subject}, "storage": "memory"}
+            config = {
+                "name": mark,
+                "subjects": [f"evil.{mark}"],
+                "republish": {"src": ">", "dest": subject},
+                "storage": "memory",
+            }
             await _send(thief, f"{prefix}.STREAM.CREATE.{mark}", json.dumps(config).encode())
             await _send(thief, f"evil.{mark}", body)
 
@@ -242,10 +255,23 @@ async def _by_stream(thief: Client, subject: str, mark: str, body: bytes, *, con
 
 STATES = {
     "pending again": {"status": "pending", "submitter": "ci", "attempt": 7},
-    "lost, with leave to run again": {"status": "lost", "submitter": "ci", "on_lost": "rerun", "box": "good", "attempt": 1},
+    "lost, with leave to run again": {
+        "status": "lost",
+        "submitter": "ci",
+        "on_lost": "rerun",
+        "box": "good",
+        "attempt": 1,
+    },
     "cancelled": {"status": "cancelled", "submitter": "ci"},
     "claimed by the thief": {"status": "claimed", "submitter": "ci", "box": "evil", "attempt": 9},
-    "failed": {"status": "done", "submitter": "ci", "outcome": "failed", "box": "evil", "attempt": 9, "error": "forged"},
+    "failed": {
+        "status": "done",
+        "submitter": "ci",
+        "outcome": "failed",
+        "box": "evil",
+        "attempt": 9,
+        "error": "forged",
+    },
 }
 STATE_SUBJECTS = ("$KV.JOBS.{job}", "clisup.state.{job}.work.evil", "clisup.state.{job}.work.good", "clisup.state.{job}.submit.evil",
                   "clisup.state.{job}.submit.ci", "clisup.state.{job}")  # fmt: skip
@@ -260,7 +286,9 @@ def restates(name: str) -> Callable[[Fleet], str | None]:
             await _send(thief, subject.format(job=fleet.job), json.dumps(STATES[name]).encode())
         again = await asyncio.to_thread(wait_until, lambda: fleet.runs > runs, 6.0)
         seen = await asyncio.to_thread(fleet.status)
-        return f"the job ran again ({runs} -> {fleet.runs})" if again else (f"ci sees {seen}" if seen != "done" else None)
+        return (
+            f"the job ran again ({runs} -> {fleet.runs})" if again else (f"ci sees {seen}" if seen != "done" else None)
+        )
 
     return _played(play)
 
@@ -308,7 +336,7 @@ def removes(names: list[str]) -> Callable[[Fleet], str | None]:
             await _send(thief, subject.format(new=uuid.uuid4(), job=fleet.job), data, headers)
             lost = before - await _kept(admin)
             if lost:
-                reached.append(f"{name} removed {len(lost)} subjects, {sorted(lost)[0]}")
+                reached.append(f"{name} removed {len(lost)} subjects, {min(lost)}")
         return "; ".join(reached[:3]) or None
 
     return _played(play)
@@ -341,13 +369,17 @@ async def _holds(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
 def _waits(fleet: Fleet) -> str | None:
     with Wire(fleet.box.socket) as wire:
         session = wire.call("session/new", backend="demo", cwd="/tmp")["session_id"]
-        end = wire.call("session/prompt", session_id=session, prompt="hello", wait=True, when_limited="wait", timeout_s=8)
+        end = wire.call(
+            "session/prompt", session_id=session, prompt="hello", wait=True, when_limited="wait", timeout_s=8
+        )
     return None if end["outcome"] == "completed" else f"a turn of good is {end['outcome']}"
 
 
 LINES = b"".join(
     json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
-    for number, (method, params) in enumerate([("session/list", {}), ("session/new", {"backend": "demo", "cwd": "/tmp"})])
+    for number, (method, params) in enumerate(
+        [("session/list", {}), ("session/new", {"backend": "demo", "cwd": "/tmp"})]
+    )
 )
 
 
@@ -358,7 +390,9 @@ async def _drives(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
     for access in ("observe", "drive", "admin"):
         for who in ("evil", "ci", "good", "admin", "*", ""):
             with suppress(Exception):
-                answer = await _send(thief, f"clisup.rpc.good.{access}.{who}", json.dumps(begin).encode() + b"\n" + LINES)
+                answer = await _send(
+                    thief, f"clisup.rpc.good.{access}.{who}", json.dumps(begin).encode() + b"\n" + LINES
+                )
                 if fleet.session.encode() in answer:
                     return f"good answered {access} as {who}"
     after = await asyncio.to_thread(_sessions, fleet)
@@ -377,7 +411,15 @@ async def _reads(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
     async def take(message: Any) -> None:
         seen.append(message.data + str(message.headers or "").encode())
 
-    for subject in (">", "clisup.ev.>", "clisup.ev.good.>", "clisup.job.>", "_INBOX_good.>", "_INBOX_ci.>", "clisup.rpc.good.>"):
+    for subject in (
+        ">",
+        "clisup.ev.>",
+        "clisup.ev.good.>",
+        "clisup.job.>",
+        "_INBOX_good.>",
+        "_INBOX_ci.>",
+        "clisup.rpc.good.>",
+    ):
         with suppress(Exception):
             await thief.subscribe(subject, cb=take)
     for prefix in API:
@@ -388,7 +430,9 @@ async def _reads(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
                     break
             await _consume(thief, prefix, stream, take)
     found = b"".join(seen)
-    plain = found + b"".join(base64.b64decode(json.loads(one)["message"]["data"]) for one in seen if b'"message"' in one)
+    plain = found + b"".join(
+        base64.b64decode(json.loads(one)["message"]["data"]) for one in seen if b'"message"' in one
+    )
     await asyncio.to_thread(fleet.submit, "hello")
     return "the thief read a prompt of good" if SECRET.encode() in plain + b"".join(seen) else None
 
@@ -405,7 +449,9 @@ async def _consume(thief: Client, prefix: str, stream: str, take: Callable[[Any]
         request = json.dumps({"stream_name": stream, "config": config}).encode()
         await _send(thief, f"{prefix}.CONSUMER.CREATE.{stream}.{name}{filtered}", request)
         with suppress(Exception):
-            await thief.publish(f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", b'{"batch": 50, "no_wait": true}', reply=inbox)
+            await thief.publish(
+                f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", b'{"batch": 50, "no_wait": true}', reply=inbox
+            )
             await thief.flush()
         await asyncio.sleep(0.2)
 
@@ -437,7 +483,7 @@ PUBLIC = ("203.0.113.5", "0.0.0.0", "::", "hub1", "127.evil.example", "127.0.0.1
 FULL = [name for name in REMOVALS if name.startswith("a ")]
 ATTACKS = (
     *(Attack("K1", f"{what}, {way}", lambda fleet, what=what, way=way: forges(what, way)(fleet), what == "a job of ci" and way == "directly")
-      for what in FORGED for way in WAYS),
+      for what in FORGED for way in (WAYS if what in ("a job of ci", "an event of good", "a beat of good") else WAYS[:2])),
     *(Attack("K2", f"a job of ci: {name}", restates(name), name == "pending again") for name in STATES),
     Attack("K2", "a prompt of the thief as a new job", fakes(False)),
     Attack("K2", "a prompt of the thief for the job of ci", fakes(True)),

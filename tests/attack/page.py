@@ -21,7 +21,7 @@ __all__ = ["ATTACKS", "ground"]
 
 EVIL = "https://evil.example"
 ANSWER_S = 8.0
-MOMENT_S = 0.3
+MOMENT_S, READ_S = 0.3, 3.0
 IDLE_S = 20.0
 """For the end of a connection that asked for it."""
 
@@ -82,9 +82,15 @@ ORIGINS: dict[str, dict[str, str]] = {
 def acts(headers: dict[str, str], doors: Doors) -> str | None:
     """The page sends an answer to an approval, and a new session, with the cookie of the user."""
     session, approval = _asks(_alive(doors))
-    sent = {"Content-Type": "application/x-www-form-urlencoded", **{name: text for name, text in headers.items() if text}}
+    sent = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        **{name: text for name, text in headers.items() if text},
+    }
     before = len(doors.box.daemon.call("session/list")["sessions"])
-    for path, fields in ((f"/approvals/{session.id}/{approval}", "decision=allow"), ("/sessions/new", "backend=demo&prompt=hello")):
+    for path, fields in (
+        (f"/approvals/{session.id}/{approval}", "decision=allow"),
+        ("/sessions/new", "backend=demo&prompt=hello"),
+    ):
         with suppress(OSError):
             doors.browser.whole("POST", path, fields, **sent)
     resolved = session.events("approval_resolved")
@@ -186,8 +192,15 @@ BYTES: dict[str, Callable[[str], bytes]] = {
 
 
 def ends(name: str, doors: Doors) -> str | None:
-    """A stranger sends these bytes to each door, and waits or leaves at once."""
+    """A stranger sends these bytes to each door, and waits or leaves at once. A harmed door is started again."""
     _alive(doors)
+    if (fault := _harmed(name, doors)) is not None:
+        for door in (doors.pages, doors.gateway):
+            door.kill()
+    return fault
+
+
+def _harmed(name: str, doors: Doors) -> str | None:
     for door, path in ((doors.pages, "web.log"), (doors.gateway, "gateway.log")):
         assert door.process is not None
         log = doors.box.daemon.root / path
@@ -196,14 +209,16 @@ def ends(name: str, doors: Doors) -> str | None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", door.port), ANSWER_S) as sock:
                 sock.sendall(BYTES[name](f"127.0.0.1:{door.port}"))
                 sock.settimeout(MOMENT_S)
-                while stays and sock.recv(65536):
+                end = time.monotonic() + READ_S
+                while stays and time.monotonic() < end and sock.recv(65536):
                     pass
             time.sleep(MOMENT_S)
             if gone(door.process.pid):
                 door.process.wait()
                 return f"the process of {path.removesuffix('.log')} ended with {door.process.returncode}"
         if b"Traceback" in log.read_bytes()[size:]:
-            return f"a fault in the log of {path.removesuffix('.log')}: {log.read_text(errors='replace')[-200:]}"
+            lines = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+            return f"a fault in the log of {path.removesuffix('.log')}: {lines[-1].strip()[:120] if lines else 'a traceback'}"
         with suppress(OSError), socket.create_connection(("127.0.0.1", door.port), ANSWER_S) as sock:
             sock.settimeout(ANSWER_S)
             sock.sendall(f"GET /login HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\n\r\n".encode())

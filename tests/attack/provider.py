@@ -14,15 +14,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.attack.ground import Box, running_with
+from tests.attack.ground import Box, running_with, until
 from tests.attack.model import Attack
 
 __all__ = ["ATTACKS", "ground"]
 
 KEY, PROMPT = "sk-canary-0f3b2a91d6c74e55", "my word is plum"
-KINDS = ("anthropic-api", "chat-api", "responses-api")
-TURN_S, GRACE_S = 6.0, 20.0
-"""Limit of a turn here, and the time after it within which the daemon must have ended the turn."""
+KINDS = ("anthropic-api", "openai-api")
+TURN_S, LONG_S, GRACE_S = 12.0, 60.0, 30.0
+"""Limit of a turn with an endless answer, of another turn, and the time after it within which the daemon must have ended the turn."""
 WORKER_MB = 400.0
 Handler = Callable[["_Handler"], None]
 
@@ -88,14 +88,17 @@ class Provider:
         """Return the URL of the other host."""
         return f"http://localhost:{self.there.server_address[1]}"
 
-    def turn(self, kind: str, answer: Handler) -> tuple[dict[str, Any], Any]:
+    def turn(self, kind: str, answer: Handler, seconds: float = LONG_S) -> tuple[dict[str, Any], Any]:
         """Let a worker of this kind ask. Return the end of the turn, and the session."""
         self.here.answer = answer
         self.here.seen.clear()
         self.there.seen.clear()
         session = self.box.session(backend=kind)
-        turn = session.prompt(PROMPT, timeout_s=TURN_S)
-        return session.end_of(turn), session
+        turn = session.prompt(PROMPT, timeout_s=seconds)
+        until(lambda: session.events("turn_completed"), "the turn does not end", LONG_S * 2)
+        end = session.end_of(turn)
+        assert self.here.seen, f"the provider was not asked: {end}"
+        return end, session
 
 
 @contextmanager
@@ -110,6 +113,7 @@ def ground(chance: random.Random) -> Iterator[Provider]:
         raw = "".join(
             f'[backends.{kind}]\nkind = "{kind}"\nmodel = "m"\nkey_env = "MY_KEY"\nenv_files = {{ MY_KEY = "{key}" }}\n'
             f'base_url = "http://127.0.0.1:{port}{"" if kind == "anthropic-api" else "/v1"}"\n'
+            f"[backends.{kind}.limits]\nretries = 1\n"
             for kind in KINDS
         )
         box.daemon.configure(raw=raw)
@@ -119,12 +123,17 @@ def ground(chance: random.Random) -> Iterator[Provider]:
 
 def redirected(status: int, kind: str, provider: Provider) -> str | None:
     """The provider sends the worker to another host."""
+
     def answer(handler: _Handler) -> None:
-        handler.whole(status, b"", Location=f"{provider.elsewhere}/taken{handler.path}", Refresh=f"0; url={provider.elsewhere}")
+        handler.whole(
+            status, b"", Location=f"{provider.elsewhere}/taken{handler.path}", Refresh=f"0; url={provider.elsewhere}"
+        )
 
     provider.turn(kind, answer)
     text = "".join(provider.there.seen)
-    found = [what for what, word in (("the key", KEY), ("the prompt", PROMPT), ("a request", "")) if text and word in text]
+    found = [
+        what for what, word in (("the key", KEY), ("the prompt", PROMPT), ("a request", "")) if text and word in text
+    ]
     return f"another host got {found[0]}" if found else None
 
 
@@ -144,7 +153,11 @@ def _key(handler: _Handler) -> str:
 
 
 def _error(handler: _Handler) -> bytes:
-    error = {"type": "error", "error": {"type": _key(handler), "message": _key(handler), "code": _key(handler)}, "message": _key(handler)}
+    error = {
+        "type": "error",
+        "error": {"type": _key(handler), "message": _key(handler), "code": _key(handler)},
+        "message": _key(handler),
+    }
     return f"event: error\ndata: {json.dumps(error)}\n\n".encode()
 
 
@@ -183,7 +196,7 @@ def endless(how: str, kind: str, provider: Provider) -> str | None:
     watch = threading.Thread(target=_watch, args=(stop, peak))
     watch.start()
     try:
-        end, _ = provider.turn(kind, ENDLESS[how])
+        end, _ = provider.turn(kind, ENDLESS[how], TURN_S)
     finally:
         stop.set()
         watch.join()

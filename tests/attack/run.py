@@ -63,7 +63,9 @@ def main() -> int:
         figures = {"seed": options.seed, "outcomes": [one._asdict() for one in outcomes], "problems": problems}
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     words = Counter(one.word for one in outcomes)
-    print(f"{time.monotonic() - began:.0f} s; " + ", ".join(f"{word} {number}" for word, number in sorted(words.items())))
+    print(
+        f"{time.monotonic() - began:.0f} s; " + ", ".join(f"{word} {number}" for word, number in sorted(words.items()))
+    )
     print(f"attacks {len(outcomes)} reached beyond the page {len(problems)}")
     return 1 if problems else 0
 

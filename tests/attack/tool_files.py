@@ -19,12 +19,23 @@ PATIENCE_S = 8.0
 ALLOW_ALL = {"tool": "*", "decision": "allow"}
 RULES: dict[str, dict[str, Any]] = {
     "a rule that allows all": {"approvals": {"rules": [ALLOW_ALL], "unattended": None}},
-    "a rule with every field": {"approvals.rules": [ALLOW_ALL | {"path": None, "command": None, "shell": False, "name": None}]},
+    "a rule with every field": {
+        "approvals.rules": [ALLOW_ALL | {"path": None, "command": None, "shell": False, "name": None}]
+    },
     "the permission mode": {"permission_mode": "bypassPermissions"},
     "the one-shot mode with a permission mode": {"mode": "one-shot", "permission_mode": "bypassPermissions"},
     "its version and a rule": {"version": 0, "approvals": {"rules": [ALLOW_ALL]}},
 }
-PLANTED = ("json.py", "clisup.py", "clisup/__init__.py", "sitecustomize.py", "usercustomize.py", "trio.py", "site.py", "ssl.py")
+PLANTED = (
+    "json.py",
+    "clisup.py",
+    "clisup/__init__.py",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "trio.py",
+    "site.py",
+    "ssl.py",
+)
 
 
 def checkpoint(kind: str, box: Box) -> str | None:
@@ -80,7 +91,9 @@ def _asks(box: Box, session: Any) -> str | None:
     proof = box.proof("ran")
     try:
         session.prompt("@run Bash " + json.dumps({"command": f"echo ran > {proof}"}))
-        waits = wait_until(lambda: proof.exists() or session.events("approval_requested") or session.events("turn_completed"))
+        waits = wait_until(
+            lambda: proof.exists() or session.events("approval_requested") or session.events("turn_completed")
+        )
     except Exception as error:
         return None if "cannot" in str(error) or getattr(error, "kind", "") else f"{error!r}"
     wait_until(proof.exists, 1.0)
@@ -141,7 +154,10 @@ def locked(kind: str, box: Box) -> str | None:
     second.state = box.daemon.state
     try:
         second.process = second.launch()
-        both = wait_until(lambda: alive(second.socket, 1) and alive(box.daemon.socket, 1) or second.process.poll() is not None, PATIENCE_S)
+        both = wait_until(
+            lambda: (alive(second.socket, 1) and alive(box.daemon.socket, 1)) or second.process.poll() is not None,
+            PATIENCE_S,
+        )
         both = both and second.process.poll() is None
         return f"two daemons serve one state directory: {box.daemon.pid}, {second.pid}" if both else None
     finally:

@@ -45,7 +45,9 @@ def ground(chance: random.Random) -> Iterator[GitGround]:
 
 def git(place: Path, *words: str) -> str:
     """Run git as the attacker's own process."""
-    done = subprocess.run(["git", "-C", str(place), *words], env=HOME, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(place), *words], env=HOME, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"git {words}: {done.stderr}"
     return done.stdout.strip()
 
@@ -104,7 +106,9 @@ class Payload:
 
     def __init__(self, ground: GitGround) -> None:
         self.ran, self.served = ground.box.proof("ran"), ground.box.proof("served")
-        command = ground.box.command("connect", path=ground.box.daemon.socket, proof=self.served, how=["double fork"], victims={})
+        command = ground.box.command(
+            "connect", path=ground.box.daemon.socket, proof=self.served, how=["double fork"], victims={}
+        )
         self.file = ground.box.proof("payload")
         self.file.write_text(
             f"#!/bin/sh\necho $PPID $(tr '\\0' ' ' < /proc/$PPID/cmdline) >> {self.ran}\n{command} </dev/null >/dev/null 2>&1\ncat\nexit 0\n"
@@ -136,7 +140,9 @@ def attack(place: str, setting: str, ground: GitGround) -> str | None:
     (top / "evil-hooks").mkdir()
     for name in HOOKS:
         _program(top / "evil-hooks" / name, run)
-    (top / "evil-include").write_text(SETTINGS["filter.clean and smudge"](run, top) + SETTINGS["core.fsmonitor"](run, top))
+    (top / "evil-include").write_text(
+        SETTINGS["filter.clean and smudge"](run, top) + SETTINGS["core.fsmonitor"](run, top)
+    )
     PLACES[place](top, tree, text, run)
     _use(ground.box, session, top)
     return payload.reached()
@@ -205,7 +211,9 @@ def _submodule(top: Path, tree: Path, text: str, run: str) -> None:
     inner = repository(tree / "inner")
     git(tree, "-c", "protocol.file.allow=always", "add", "inner")
     git(tree, "commit", "-q", "-m", "Add inner")
-    (tree / ".gitmodules").write_text(f'[submodule "inner"]\n path = inner\n url = ./inner\n update = !{run}\n ignore = none\n')
+    (tree / ".gitmodules").write_text(
+        f'[submodule "inner"]\n path = inner\n url = ./inner\n update = !{run}\n ignore = none\n'
+    )
     _in_repository(inner, inner, text, run)
     (inner / "a.txt").write_text("changed again\n")
 
@@ -263,9 +271,18 @@ IN_SHORT = {("a .git file of the tool", "filter.clean and smudge"), ("the reposi
 CELLS = [
     *(("the repository", setting) for setting in SETTINGS),
     *(("a .git file of the tool", setting) for setting in SETTINGS if "lfs" not in setting and "alias" not in setting),
-    *(("a .git directory of the tool", setting) for setting in ("filter.clean and smudge", "core.fsmonitor", "diff.external")),
-    *(("another common directory", setting) for setting in ("filter.clean and smudge", "core.fsmonitor", "an included file")),
-    *(("a submodule", setting) for setting in ("filter.clean and smudge", "filter.process", "core.fsmonitor", "diff driver and textconv")),
+    *(
+        ("a .git directory of the tool", setting)
+        for setting in ("filter.clean and smudge", "core.fsmonitor", "diff.external")
+    ),
+    *(
+        ("another common directory", setting)
+        for setting in ("filter.clean and smudge", "core.fsmonitor", "an included file")
+    ),
+    *(
+        ("a submodule", setting)
+        for setting in ("filter.clean and smudge", "filter.process", "core.fsmonitor", "diff driver and textconv")
+    ),
     ("the hooks", "alias of a command"),
 ]
 ATTACKS = (

@@ -65,16 +65,16 @@ def _name(pid: int) -> str:
 
 def crowded(box: Box) -> str | None:
     """As many processes as the user may have. Nothing is promised to other sessions meanwhile, only afterwards."""
-    if not cell.confined() and os.geteuid():
-        raise NotPlayed("without a cell the user's own limit would be used up")
-    if os.geteuid() == 0:
-        raise NotPlayed("root has no limit of processes")
+    if not cell.inside() or os.geteuid() == 0:
+        raise NotPlayed("only a user of a cell has a limit of processes to use up")
     proof = box.proof()
     session = box.session()
     session.prompt(f"@bash {box.command('bomb', most=cell.PROCESSES * 2, proof=proof, seconds=BOMB_S)}\n@stall")
     until(lambda: said(proof), "the bomb did not start")
     meanwhile = box.ask_quickly("session/new", 8, backend="demo", cwd="/tmp")
-    end = meanwhile and box.ask_quickly("session/prompt", 8, session_id=meanwhile["session_id"], prompt="hello", wait=True)
+    end = meanwhile and box.ask_quickly(
+        "session/prompt", 8, session_id=meanwhile["session_id"], prompt="hello", wait=True
+    )
     with suppress(Exception):
         session.call("close")
     until(lambda: not box.neighbour_works(), "no session works after the bomb", AFTER_S * 2)
@@ -102,7 +102,7 @@ def flooded(box: Box) -> str | None:
 
 def filled(box: Box) -> str | None:
     """A tool fills the disk of the state directory. No event is lost, and all works again when there is room."""
-    if not os.path.isdir(cell.SMALL):
+    if not cell.inside():
         raise NotPlayed("no small file system here")
     with Box(box.chance) as small:
         small.daemon.kill()

@@ -75,7 +75,10 @@ def connect(how: tuple[str, ...], box: Box) -> str | None:
         box.ready()
         served.write_text("the next one")
     assert wait_until(lambda: began(command)), "the tool did not run"
-    wait_until(lambda: said(proof) or said(proof.with_name(proof.name + ".done")) or not running_with(command.split()[-1]), PATIENCE_S)
+    wait_until(
+        lambda: said(proof) or said(proof.with_name(proof.name + ".done")) or not running_with(command.split()[-1]),
+        PATIENCE_S,
+    )
     with suppress(Exception):
         box.ready().call("session/close", session_id=session.id)
     return said(proof)
@@ -183,7 +186,10 @@ def ended(box: Box) -> str | None:
 
 def token_of_door(words: tuple[str, ...], box: Box) -> str | None:
     """The tool makes itself a token of a door, with the command that its user has."""
-    proof, env = box.proof(), {"CLISUP_SOCKET": box.daemon.socket, "CLISUP_STATE_DIR": str(box.daemon.root / "client-state")}
+    proof, env = (
+        box.proof(),
+        {"CLISUP_SOCKET": box.daemon.socket, "CLISUP_STATE_DIR": str(box.daemon.root / "client-state")},
+    )
     names = " ".join(f"{name}={value}" for name, value in env.items())
     box.session().ask(f"@bash {names} {sys.executable} -m clisup {' '.join(words)} > {proof}")
     text = said(proof)

@@ -18,7 +18,7 @@ from tests.attack.model import Attack, NotPlayed
 
 __all__ = ["ATTACKS", "ground"]
 
-STRANGER = 54_321
+STRANGER, VICTIM = 54_321, 54_322
 SECRET = "my word is plum"
 
 
@@ -57,7 +57,9 @@ def reads(box: Box) -> str | None:
     """The other user reads every file of the state directory and the home."""
     session = box.session()
     session.ask(SECRET)
-    found = _as_stranger(["grep", "-rls", SECRET, str(box.daemon.state), str(box.daemon.root / "home"), "/tmp", "/run", "/dev/shm"])
+    found = _as_stranger(
+        ["grep", "-rlsI", "-D", "skip", SECRET, str(box.daemon.state), str(box.daemon.root / "home"), "/dev/shm"]
+    )
     mine = [line for line in found.splitlines() if str(box.proofs) not in line]
     return f"read {mine[0]}" if mine else None
 
@@ -131,16 +133,25 @@ def false_daemon(box: Box) -> str | None:
     place = Path("/tmp") / f"open-{os.getpid()}"
     place.mkdir()
     place.chmod(0o777)
-    socket, got = place / "s", place / "got"
+    socket, got, home = place / "s", place / "got", place / "home"
+    home.mkdir()
+    os.chown(home, VICTIM, VICTIM)
     script = (
         "import socket, sys\ns = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); import os; os.chmod(sys.argv[1], 0o777); s.listen(); print('up', flush=True)\n"
         "c, _ = s.accept(); data = c.recv(4096); open(sys.argv[2], 'wb').write(data)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script, socket, got], user=STRANGER, group=STRANGER, extra_groups=[], stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, socket, got],
+        user=STRANGER,
+        group=STRANGER,
+        extra_groups=[],
+        stdout=subprocess.PIPE,
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == b"up\n"
-        env = {"PATH": os.environ["PATH"], "HOME": str(box.daemon.root / "home"), "CLISUP_SOCKET": str(socket)}
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "CLISUP_SOCKET": str(socket)}
         words = [sys.executable, "-m", "clisup", "run", "--no-start", "-b", "demo", SECRET]
-        subprocess.run(words, env=env, capture_output=True, timeout=60, check=False, cwd="/")
+        rights: dict[str, Any] = {"user": VICTIM, "group": VICTIM, "extra_groups": []}
+        subprocess.run(words, env=env, capture_output=True, timeout=60, check=False, cwd="/", **rights)
         other.kill()
     text = got.read_text() if got.exists() else ""
     return f"the other user's socket got {text[:60]!r}" if text else None
@@ -148,7 +159,9 @@ def false_daemon(box: Box) -> str | None:
 
 def in_argv(box: Box) -> str | None:
     """The other user looks at all command lines."""
-    session = box.session(system_prompt=SECRET, mcp_config={"mcpServers": {"x": {"command": "true", "env": {"K": SECRET}}}})
+    session = box.session(
+        system_prompt=SECRET, mcp_config={"mcpServers": {"x": {"command": "true", "env": {"K": SECRET}}}}
+    )
     session.prompt(f"@text {SECRET}\n@sleep 3")
     session.cli()
     text = _as_stranger(["sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/comm 2>/dev/null | tr '\\0' ' '"])
