@@ -85,7 +85,7 @@ def test_a_frame_that_is_none_is_answered_here() -> None:
     ("roles", "may"),
     [
         ({"observer"}, ["observe"]),
-        ({"worker"}, ["observe"]),
+        ({"worker"}, []),
         ({"operator"}, ["observe", "drive"]),
         ({"admin"}, ["observe", "drive", "admin"]),
         ({"worker", "operator"}, ["observe", "drive"]),

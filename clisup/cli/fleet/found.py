@@ -180,8 +180,7 @@ def node(folder: str, check: bool) -> int:
 def prepare(file: str, days: int, gib: int) -> int:
     """Create the fleet's streams, or change how long they keep copies. Needs the admin's file.
 
-    After an upgrade of clisup it also brings streams and permissions up to date. In the fleet's folder it writes the
-    nodes' members.conf again.
+    After an upgrade it renews streams and members.conf, too.
 
     \b
     Example:
