@@ -23,10 +23,10 @@ from clisup.host.files import (
     write_atomic,
     write_json,
 )
-from clisup.host.records import read_record
 from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.turn_state import Intent, StartRecord
+from clisup.store.records import read_record
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 

@@ -20,7 +20,8 @@ from tests.fuzz.targets import TARGETS
 __all__ = ["SHARES", "Finding", "Played", "play", "replay", "run_one"]
 
 SHARES = {
-    "decoder": 32, "wire": 30, "framer": 22, "client": 4, "journal": 3, "lists": 2, "config": 1, "recording": 3, "transcript": 2, "checkpoint": 1,
+    "decoder": 32, "wire": 30, "framer": 22, "client": 4, "journal": 3, "lists": 2, "config": 1, "recording": 3, "transcript": 2,
+    "checkpoint": 1,
 }  # fmt: skip
 """Of a hundred inputs."""
 
