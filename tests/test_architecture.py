@@ -145,6 +145,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.wire.jsonrpc": {"msgspec"},  # of a frame that is not read, the id is, and nothing else is made
     "clisup.host": {"trio", "psutil"},
     "clisup.store.session_dir": {"msgspec"},  # prompts may be long
+    "clisup.store.records": {"msgspec"},  # records of a run have fixed types
     "clisup.store.drift_store": {"msgspec"},
     "clisup.host.process.keepers": {"msgspec"},  # each line of a CLI is told of in one message
     "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there

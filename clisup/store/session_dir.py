@@ -25,7 +25,6 @@ from clisup.host.files import (
     write_json,
 )
 from clisup.host.process import cgroups
-from clisup.host.records import decode_record, read_record
 from clisup.model.journal import encode_snapshot
 from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
@@ -34,6 +33,7 @@ from clisup.model.sessions.turn_state import Intent, StartRecord
 from clisup.store.journal_reader import Segments
 from clisup.store.opened import SPEC_FILE, Opened, opening, settle
 from clisup.store.private_files import BroughtTools, PrivateFiles
+from clisup.store.records import decode_record, read_record
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 

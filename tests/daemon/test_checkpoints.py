@@ -14,7 +14,7 @@ from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.backends.claude.decoder import ClaudeState
-from clisup.backends.gemini.decoder import GeminiState
+from clisup.backends.gemini.decoder import GeminiDecoder, GeminiState
 from clisup.daemon.runs.checkpoint import CHECKPOINT_BYTES, Checkpoint, Checkpoints, unpack
 from clisup.model.sessions.ledger import Position, TurnRecord
 from clisup.store.session_dir import RunDir
@@ -220,11 +220,14 @@ def test_a_checkpoint_is_for_its_turn_as_far_as_the_journal_has_it(other: dict[s
     (tmp_path / "1").mkdir()
     (tmp_path / "1/out.spool").write_bytes(b"{1234}\n{5}\n")
     state = GeminiState(answer=["a"])
-    assert checkpoints.load(turn(), GeminiState()) == Checkpoint("t1", {"out": 0, "err": 0})
+    assert checkpoints.load(turn(), GeminiDecoder()) == Checkpoint("t1", {"out": 0, "err": 0})
     checkpoints.save(checkpoint_with(state))
-    assert checkpoints.load(turn(), GeminiState()) == checkpoint_with(state)
-    assert checkpoints.load(turn(), None).tracker is None
-    assert checkpoints.load(turn(**other), GeminiState()).tracker is None
+    decoder = GeminiDecoder()
+    assert checkpoints.load(turn(), decoder) == checkpoint_with(state) and decoder.state == state
+    decoder = GeminiDecoder()
+    assert checkpoints.load(turn(**other), decoder).tracker is None and decoder.state == GeminiState()
+    decoder.state = None  # type: ignore[assignment]
+    assert checkpoints.load(turn(), decoder).tracker is None
 
 
 def test_the_next_checkpoint_is_as_far_away_as_its_size_demands(tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ def test_the_next_checkpoint_is_as_far_away_as_its_size_demands(tmp_path: Path) 
 def test_a_disk_that_refuses_a_checkpoint_disturbs_no_turn(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunDir(str(tmp_path / "1")))  # of a directory that is gone
     checkpoints.save(checkpoint_with(GeminiState()))
-    assert checkpoints.load(turn(), GeminiState()).tracker is None and checkpoints.due_at > CHECKPOINT_BYTES
+    assert checkpoints.load(turn(), GeminiDecoder()).tracker is None and checkpoints.due_at > CHECKPOINT_BYTES
     (tmp_path / "1").mkdir()
     os.mkfifo(tmp_path / "1/checkpoint")
     checkpoints.save(checkpoint_with(GeminiState()))  # waits for no reader

@@ -103,7 +103,7 @@ def test_a_planted_fault_is_found_made_small_and_can_be_played_again(
     place, attribute, wrong, target = PLANTED[name]
     with monkeypatch.context() as planted:
         planted.setattr(place, attribute, wrong)
-        played = play(2, 3_000)  # a seed by which each of them is met
+        played = play(3, 3_000)  # a seed by which each of them is met
         finding = next(iter(played.findings.values()))
         assert finding.target == target
         assert played.exceptions + played.promises > 0

@@ -51,7 +51,7 @@ __all__ = ["CodexDecoder", "CodexTurn"]
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 
-class TurnState(Struct, kw_only=True):
+class CodexTurnState(Struct, kw_only=True):
     """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end."""
 
     messages: CodexMessages = field(default_factory=CodexMessages)
@@ -60,7 +60,7 @@ class TurnState(Struct, kw_only=True):
     ended: bool = False
 
 
-class CodexState(TurnState, kw_only=True):
+class CodexState(CodexTurnState, kw_only=True):
     """State of one turn of app-server. `taken` are the ids of steered prompts, `uses` is that of `Questions`."""
 
     thread: str | None
@@ -77,7 +77,7 @@ class CodexState(TurnState, kw_only=True):
 class CodexTurn(FrameDecoder):
     """Reader of one turn, common to `codex app-server` and `codex exec`."""
 
-    state: TurnState
+    state: CodexTurnState
 
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from clisup.backends.base import TOKENS, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, CodexBase, check
-from clisup.backends.codex.decoder import CodexTurn, TurnState
+from clisup.backends.codex.decoder import CodexTurn, CodexTurnState
 from clisup.backends.codex.errors import CodexFailure, explain_report, retry_of
 from clisup.backends.codex.notices import usage_of
 from clisup.backends.codex.protocol import (
@@ -139,7 +139,7 @@ class CodexExecDecoder(CodexTurn):
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         super().__init__(request)
-        self.state = TurnState()
+        self.state = CodexTurnState()
         self._carried = carried
 
     def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:

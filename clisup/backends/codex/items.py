@@ -258,7 +258,7 @@ _OTHERS: dict[str, Callable[[Frame], list[EventBase]]] = {
 Kind = Literal["text", "thinking"]
 
 
-class _Part(Struct):
+class _StreamedPart(Struct):
     """Deltas of one part of a message."""
 
     kind: Kind
@@ -273,7 +273,7 @@ class CodexMessages(Struct):
     the message, so the printed deltas are retracted. A message that was whole before the cut stays: the model gets it again.
     """
 
-    open: dict[str, list[_Part]] = field(default_factory=dict)
+    open: dict[str, list[_StreamedPart]] = field(default_factory=dict)
     last_text: str = ""
     model: str | None = None
 
@@ -294,13 +294,13 @@ class CodexMessages(Struct):
         self._part(message_id, kind, index).texts.append(text)
         return [*begun, ContentDelta(kind=kind, text=text, index=index, message_id=message_id)]
 
-    def _part(self, message_id: str, kind: Kind, index: int) -> _Part:
+    def _part(self, message_id: str, kind: Kind, index: int) -> _StreamedPart:
         """Return a part of an open message. A message has few parts, and its last one grows."""
         parts = self.open[message_id]
         for part in reversed(parts):
             if part.index == index and part.kind == kind:
                 return part
-        parts.append(_Part(kind, index))
+        parts.append(_StreamedPart(kind, index))
         return parts[-1]
 
     def _begin(self, message_id: str) -> list[EventBase]:

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 import clisup
+from clisup.backends.base import Decoder
 from clisup.backends.frames import LARGEST as LARGEST_COUNT
 from clisup.backends.frames import MAX_DEPTH
 from clisup.host.files import read_file
@@ -118,16 +119,16 @@ class Checkpoints:
         self.damage: str | None = None
         """Reason why `load` refused a checkpoint that this code may have written for this turn."""
 
-    def load(self, turn: TurnRecord, state: Struct | None) -> Checkpoint:
-        """Return the checkpoint of the running turn, or that of its start. `state` is the state of a new decoder.
+    def load(self, turn: TurnRecord, decoder: Decoder) -> Checkpoint:
+        """Return the checkpoint of the running turn, or that of its start. Give a new decoder the state of the checkpoint.
 
         A turn that is being ended is decoded whole, because the order may have to be repeated at its first line.
         """
         start = Checkpoint(turn.id, turn.begin)
-        if state is None or turn.ending is not None:
+        if decoder.state is None or turn.ending is not None:
             return start
         try:
-            found = unpack(read_file(self._dir.checkpoint, _HEAD + LARGEST), self._dir, type(state))
+            found = unpack(read_file(self._dir.checkpoint, _HEAD + LARGEST), self._dir, type(decoder.state))
             self._check(found, turn)
         except FileNotFoundError:
             return start
@@ -137,7 +138,10 @@ class Checkpoints:
         except CheckpointRefusedError as error:
             self.damage = None if error.expected else str(error)
             return start
-        return found if found.turn_id == turn.id else start
+        if found.turn_id != turn.id:
+            return start
+        decoder.restore(found.decoder)
+        return found
 
     def _check(self, found: Checkpoint, turn: TurnRecord) -> None:
         """Compare a checkpoint of this turn with the journal and the spools."""

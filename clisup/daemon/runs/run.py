@@ -68,9 +68,7 @@ class Run:
         self._request, self._live, limits = settings.request, settings.request.live, settings.limits
         self._checkpoints = Checkpoints(run_dir)
         self._decoder: Decoder = adapter.decoder(sink.carried, self._request)
-        at = self._checkpoints.load(sink.turn, self._decoder.state)
-        if at.decoder is not None:
-            self._decoder.restore(at.decoder)
+        at = self._checkpoints.load(sink.turn, self._decoder)
         self._out = SpoolLines(run_dir.out, at.place["out"], limits.line_bytes)
         self._err = SpoolLines(run_dir.err, at.place["err"], limits.line_bytes)
         self._batch = Batch(sink.record, run_dir, settings.storage, self._blocked)

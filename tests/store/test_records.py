@@ -13,8 +13,8 @@ import pytest
 
 from clisup.errors import WorldError
 from clisup.host.files import OddFileError, open_regular, read_file, read_json, write_atomic, write_json, write_once
-from clisup.host.records import read_record
 from clisup.model.sessions.turn_state import Intent, StartRecord
+from clisup.store.records import read_record
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import SpoolFile, is_end_of_line, read_range
 
