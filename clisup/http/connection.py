@@ -194,7 +194,7 @@ class HttpConnection:
         self._reading.deadline = self._since + seconds
 
     async def _take(self, event: Event) -> None:
-        """Do what the protocol asks for."""
+        """Carry out an event of the protocol."""
         if isinstance(event, RawData):
             await self._send(event.data)
         elif isinstance(event, Closed):
