@@ -343,3 +343,29 @@ def test_a_patch_of_codex_is_a_diff() -> None:
     events = [to_builtins(event) for event in Recording.of("codex/file_change").events()]
     events = [{"session_id": "s", "ts": "", "turn_id": "t1", **event} for event in events]
     assert "+hello" in "".join(write_markdown(parts_of(events)))
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "[a](javascript:alert(1))",
+        "[a]( JaVaScRiPt:alert(1))",
+        "[a](data:text/html,x)",
+        "[a](&#106;avascript:alert(1))",
+        "[a](java\\script:x)",
+        "[a]: javascript:alert(1)",
+        "[a]:\njavascript:alert(1)",
+        "[a](\njavascript:alert(1))",
+        "[a](vbscript:x)",
+        "[a](file:///etc/passwd)",
+        "[a](<javascript:alert(1)>)",
+        "[![b](x)](javascript:alert(1))",
+    ],
+)
+def test_an_answer_has_no_link_that_runs_something(link: str) -> None:
+    assert "](" not in safe_markdown(link).replace("](x)", "") and "]:" not in safe_markdown(link)
+
+
+def test_an_answer_keeps_its_links_to_pages_and_files() -> None:
+    text = '[a](https://x.example/y?z=1#b) [c](docs/a.md) [d](#e) [f](/g "h") [i](mailto:a@b.example)\n[j]: https://x.example'
+    assert safe_markdown(text) == text

@@ -31,6 +31,9 @@ _LOOSE_FENCE = re.compile(r"[\s>]*(?:[-*+]|\d+[.)])?\s*(?:`{3,}[^`]*$|~{3,})")
 _LOOKS_LIKE_FENCE = re.compile(r"```|~~~")
 _SPECIAL = re.compile(r"([\\`*_\[\]!|<>~])")
 
+# A destination of a link that is neither a web or mail address nor a plain path. Entities and escapes could spell `javascript:`.
+_UNSAFE_LINK = re.compile(r"\]([(:])(?!\s*(?:https?://|mailto:|[\w/.#?=%~-]+(?:[)\s]|$)))")
+
 
 def write_markdown(parts: Iterable[Part]) -> Iterator[str]:
     """Yield the pieces of the document."""
@@ -81,7 +84,7 @@ def _whose(subagent: bool) -> str:
 
 
 def _folded(title: str, body: str) -> str:
-    return f"\n<details><summary>{html.escape(' '.join(title.split()))}</summary>\n\n{body}\n\n</details>\n"
+    return f"\n<details><summary>{html.escape(' '.join(plain(title).split()))}</summary>\n\n{body}\n\n</details>\n"
 
 
 def _code(body: Text, language: str) -> str:
@@ -155,4 +158,4 @@ def _with_spans(line: str) -> str:
 
 
 def _bare(text: str) -> str:
-    return text.replace("<", "&lt;").replace("![", "!\\[")
+    return _UNSAFE_LINK.sub(r"]\\\1", text.replace("<", "&lt;").replace("![", "!\\["))
