@@ -53,6 +53,7 @@ def draw(browser: Any, scene: Scene | Month, paths: dict[str, str]) -> None:
         for name, viewport, scheme in (("phone", PHONE, "light"), ("desktop", DESKTOP, "dark")):
             page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()
             page.goto(f"{pages.origin}/login?code={pages.book.add_link('pictures', 'drive')}")
+            page.click("main button")
             page.wait_for_selector("#cards .card")
             for title, path in paths.items():
                 page.goto(pages.origin + path)

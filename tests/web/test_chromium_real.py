@@ -41,6 +41,7 @@ class Tab:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda line: line.type == "error" and self.problems.append(line.text))
         self.page.goto(f"{pages.origin}/login?code={pages.book.add_link('chromium', role)}")
+        self.page.click("main button")
         self.page.wait_for_selector("#cards")
         self.origin = pages.origin
 

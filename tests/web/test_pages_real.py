@@ -289,10 +289,29 @@ def test_without_a_token_there_is_one_page_and_no_fact(lasting: Browser) -> None
 def test_a_link_works_once_and_its_cookie_is_strict(lasting: Browser) -> None:
     code = lasting.pages.book.add_link("once", "observe")
     stranger = Browser(lasting.pages)
-    status, _, headers = stranger.get(f"/login?code={code}")
+    status, _, headers = stranger.sign_in(code)
     assert status == 200
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(headers["set-cookie"].split("; "))
-    assert stranger.get(f"/login?code={code}")[0] == 401
+    assert stranger.get(f"/login?code={code}")[0] == stranger.sign_in(code)[0] == 401
+
+
+def test_a_preview_of_a_link_and_a_form_of_another_site_do_not_use_it_up(lasting: Browser) -> None:
+    book = lasting.pages.book
+    code, before = book.add_link("previewed", "observe"), len(book.tokens())
+    stranger = Browser(lasting.pages)
+    for method in ("HEAD", "GET", "GET", "OPTIONS"):
+        headers = stranger.whole(method, f"/login?code={code}")[2]
+        assert "set-cookie" not in headers
+    for foreign in (
+        {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Sec_Fetch_Site": "cross-site"},
+        {"Host": "evil.example"},
+    ):  # fmt: skip
+        assert stranger.sign_in(code, **foreign)[0] == 403
+    assert stranger.whole("POST", f"/login?code={code}", "", Origin=lasting.pages.origin)[0] == 401
+    assert len(book.tokens()) == before
+    page = stranger.get(f"/login?code={code}")[1]
+    assert 'method="post"' in page and "previewed" in page and "observe" in page
+    assert stranger.sign_in(code)[0] == 200
 
 
 def test_pages_say_that_the_daemon_is_away_and_come_back(pages: Callable[..., Pages]) -> None:

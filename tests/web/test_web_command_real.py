@@ -40,9 +40,9 @@ def test_a_link_is_made_beside_the_server_and_tokens_are_listed_and_revoked(page
     link = re.search(r"http://127\.0\.0\.1:\d+(/login\?code=\S+)", printed)
     assert link
     browser = Browser(made)
-    status, page, headers = browser.get(link[1])
+    status, page, _ = browser.get(link[1])
     assert status == 200 and "observe" in page
-    browser.cookie = headers["set-cookie"].partition(";")[0]
+    assert browser.sign_in(link[1].partition("=")[2])[0] == 200
     assert browser.get("/")[0] == 200
     row = json.loads(clisup(made, "tokens", "list", "--json").stdout)
     assert (row["name"], row["role"]) == ("link", "observe") and "observe" in clisup(made, "tokens", "list").stdout
@@ -65,7 +65,8 @@ def test_with_tls_the_cookie_is_only_for_https(pages: Callable[..., Pages], tmp_
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = HTTPSConnection("127.0.0.1", made.port, context=context, timeout=PATIENCE_S)
-    connection.request("GET", "/login?code=" + made.book.add_link("tls", "observe"))
+    form = {"Origin": f"https://127.0.0.1:{made.port}", "Content-Type": "application/x-www-form-urlencoded"}
+    connection.request("POST", "/login", "code=" + made.book.add_link("tls", "observe"), form)
     answer = connection.getresponse()
     assert (answer.status, "; Secure" in (answer.getheader("set-cookie") or "")) == (200, True)
     answer.read()

@@ -74,10 +74,9 @@ def proxied(pages: Callable[..., Pages], tmp_path: Path) -> Iterator[SecureBrows
     try:
         until(lambda: proxy.poll() is not None or _listens(port), lambda: (tmp_path / "log").read_text())
         assert proxy.poll() is None, (tmp_path / "log").read_text()
-        status, page, headers = browser.get("/login?code=" + made.book.add_link("phone", "approve"))
+        status, page, headers = browser.sign_in(made.book.add_link("phone", "approve"))
         assert status == 200, page
         assert "; Secure" in headers["set-cookie"]
-        browser.cookie = headers["set-cookie"].partition(";")[0]
         yield browser
     finally:
         proxy.terminate()

@@ -119,6 +119,7 @@ def test_the_worker_shows_a_message_and_the_button_says_what_the_browser_refuses
     context = chromium.new_context(permissions=["notifications"])
     page = context.new_page()
     page.goto(f"{made.origin}/login?code={made.book.add_link('chromium', 'approve')}")
+    page.click("main button")
     page.wait_for_selector("#notify:not([hidden])")
     devtools = context.new_cdp_session(page)
     found: list[str] = []
@@ -160,6 +161,7 @@ def test_the_button_turns_messages_on_and_off(told: tuple[Pages, PushService], c
     )
     page = context.new_page()
     page.goto(f"{made.origin}/login?code={made.book.add_link('chromium', 'approve')}")
+    page.click("main button")
     page.click("#notify:not([hidden]) button")
     page.wait_for_selector("#notify[data-on]")
     ask(made, title="Publish it")

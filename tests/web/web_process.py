@@ -68,9 +68,8 @@ class Pages:
     def browser(self, role: Role = "drive", name: str = "test") -> Browser:
         """A browser that has followed a login link."""
         found = Browser(self)
-        status, text, headers = found.get("/login?code=" + self.book.add_link(name, role))
+        status, text, _ = found.sign_in(self.book.add_link(name, role))
         assert status == 200, text
-        found.cookie = headers["set-cookie"].partition(";")[0]
         return found
 
 
@@ -110,6 +109,13 @@ class Browser:
     def post_bare(self, path: str, fields: dict[str, Any], **headers: str) -> tuple[int, str]:
         kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.pages.origin}
         return self.whole("POST", path, urlencode(fields, doseq=True), **{**kind, **headers})[:2]
+
+    def sign_in(self, code: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+        """Press the button of a login link."""
+        kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.pages.origin}
+        found = self.whole("POST", "/login", urlencode({"code": code}), **{**kind, **headers})
+        self.cookie = found[2].get("set-cookie", "").partition(";")[0]
+        return found
 
     def stream(self, path: str, last: str = "") -> Stream:
         return Stream(*self.send("GET", path, **({"Last_Event_ID": last} if last else {})))

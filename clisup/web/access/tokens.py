@@ -78,6 +78,12 @@ class TokenBook:
                 del self._links[old]
             return code
 
+    def link(self, code: str) -> WebToken | None:
+        """Return the name and role of a link that works, and do not use it up."""
+        self._load()
+        link = self._links.get(_hash(code))
+        return link if link is not None and link.expires > self._clock() else None
+
     def redeem(self, code: str) -> tuple[str, WebToken] | None:
         """Use up a link. Return the secret of a new token with the token, or None for an unknown or old link.
 
