@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.client": SHARED
     | {"clisup.model.events", "clisup.model.prompts.content", "clisup.wire.results", "clisup.fleet"},
     # Sockets, addresses and the link to the daemon of the HTTP servers: the pages and the gateway.
-    "clisup.http": SHARED | {"clisup.client"},
+    "clisup.http": SHARED | {"clisup.client", "clisup.host.log_file"},
     # Servers of other protocols, each a client of the daemon. They frame JSON-RPC as the daemon does. The gateway's requests are
     # those of the model layer, whose messages and readers of turns it takes.
     "clisup.doors": SHARED
@@ -157,7 +157,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.cli.top.dialogs": {"textual"},
     "clisup.cli.top.panes": {"textual"},
     "clisup.http": {"trio", "starlette"},
-    "clisup.http.server": {"hypercorn"},
+    "clisup.http.connection": {"trio", "starlette", "hypercorn", "h11"},
+    "clisup.http.connections": {"trio", "starlette", "hypercorn"},
     "clisup.web": {"trio", "starlette"},
     "clisup.web.command": {
         "click",

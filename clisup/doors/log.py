@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
 
 from clisup.host.log_file import LogFile
 
-__all__ = ["LOG_BYTES", "DoorLog", "traceback_of"]
+__all__ = ["LOG_BYTES", "DoorLog"]
 
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of the log file. Then it is renamed to `FILE.1`."""
@@ -34,11 +33,3 @@ class DoorLog:
             self._file.send(f"{at} {line}".encode("utf-8", "replace"))
         else:
             print(at, line, file=sys.stderr, flush=True)
-
-
-def traceback_of(error: Exception) -> str:
-    """Return the places and the type of an unexpected exception. Its text may quote a prompt."""
-    places = [
-        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    return f"{type(error).__name__} at {', '.join(places)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import traceback
 
 from clisup.host.files import storage_error
 
@@ -72,3 +73,13 @@ def open_log(path: str) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EPERM, "it is no regular file of this user: remove it", path)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the places and the type of an unexpected exception, of a group that of its first member. Its text may quote a prompt."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    places = [
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return f"{type(error).__name__} at {', '.join(places)}"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config, Sockets
-from hypercorn.trio.run import worker_serve
 
 from clisup.errors import ConfigurationError, UsageError
 from clisup.http.addresses import Addresses, is_loopback, origin_of, place_of
+from clisup.http.connections import HttpConnections
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -25,8 +24,6 @@ STALLED_S = 60.0
 """Seconds after which the kernel ends the connection of a reader that takes nothing more."""
 
 BACKLOG = 128
-GRACE_S = 1.0
-_HEADER_BYTES = 32 * 1024
 
 
 class HttpSettings(NamedTuple):
@@ -103,28 +100,29 @@ def is_served(settings: HttpSettings) -> bool:
 
 
 async def serve(
-    app: ASGIApp, settings: HttpSettings, listener: socket.socket, beside: list[Callable[[], Awaitable[object]]]
-) -> None:
-    """Serve until SIGTERM or SIGINT. The functions of `beside` run as tasks meanwhile, and are cancelled at the end."""
-    config = Config()
-    config.include_server_header, config.accesslog, config.errorlog = False, None, "-"
-    config.loglevel = "WARNING"
-    config.graceful_timeout, config.h11_max_incomplete_size = GRACE_S, _HEADER_BYTES
-    if settings.tls:
-        config.certfile, config.keyfile = settings.tls_cert, settings.tls_key
-    sockets = Sockets([listener], [], []) if settings.tls else Sockets([], [listener], [])
+    app: ASGIApp, settings: HttpSettings, listener: socket.socket, beside: list[Callable[[], Awaitable[object]]],
+    note: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Serve until SIGTERM or SIGINT. The functions of `beside` run as tasks meanwhile, and are cancelled at the end.
+
+    `note` gets a line for each fault of a connection or a request, and while connections are refused.
+    """
+    connections = HttpConnections(app, listener, tls_of(settings), note)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-
-        async def stopped() -> None:
-            await anext(signals)
-
         async with trio.open_nursery() as nursery:
             for task in beside:
                 nursery.start_soon(task)
-            await worker_serve(
-                ASGIWrapper(app),  # type: ignore[arg-type]
-                config,
-                sockets=sockets,
-                shutdown_trigger=stopped,
-            )
+            nursery.start_soon(connections.run)
+            await anext(signals)
+            await connections.stop()
             nursery.cancel_scope.cancel()
+
+
+def tls_of(settings: HttpSettings) -> ssl.SSLContext | None:
+    if not settings.tls:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    return context

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from clisup.errors import ClisupError
 from clisup.http.addresses import Addresses
 from clisup.web.access.guard import Guard
 from clisup.web.access.tokens import TokenBook
@@ -29,7 +30,7 @@ from clisup.web.pages import (
     session,
     timeline,
 )
-from clisup.web.pages.site import Site, unknown_browser
+from clisup.web.pages.site import Site, refusal_page, unknown_browser
 from clisup.web.push.delivery import PushSender
 from clisup.web.stream import MOST_STREAMS
 
@@ -89,15 +90,22 @@ def make_app(link: PageLink, book: TokenBook, place: Addresses, boxes: BoxLinks,
         routes=[
             *_pages(),
             Mount("/boxes/{box}", routes=_pages()),
-            Route("/login", login.login),
+            Route("/login", login.login, methods=["GET"]),
+            Route("/login", login.redeem, methods=["POST"]),
             Route("/logout", login.logout, methods=["POST"]),
             Route("/push", push.push, methods=["POST"]),
             Mount("/static", _Static(packages=[("clisup.web", "static")])),
         ],
-        exception_handlers={Exception: _failed},
+        exception_handlers={Exception: _failed, ClisupError: _refused},
     )
     app.state.site = Site(link, book, trio.CapacityLimiter(MOST_STREAMS), boxes, sender)
     return Guard(app, book, place, unknown_browser)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer for a live page that cannot begin."""
+    assert isinstance(error, ClisupError)
+    return refusal_page(request, error)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

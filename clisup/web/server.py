@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -47,4 +49,8 @@ async def serve_pages(
     app = make_app(link, book, settings.place(port), boxes, sender)
     # The socket listens already. A `$BROWSER` may run until the user closes it.
     told = partial(trio.to_thread.run_sync, ready, abandon_on_cancel=True)
-    await serve(app, settings, listener, [link.run, boxes.run, PushWatch(link, book, sender).run, told])
+    await serve(app, settings, listener, [link.run, boxes.run, PushWatch(link, book, sender).run, told], _note)
+
+
+def _note(text: str) -> None:
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, file=sys.stderr, flush=True)

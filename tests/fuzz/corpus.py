@@ -15,6 +15,7 @@ from clisup.model.events import Notice, StderrLine, TurnCompleted, TurnStarted
 from clisup.model.journal import Source, encode_snapshot
 from clisup.model.sessions.ledger import Ledger
 from clisup.wire.methods import METHODS
+from tests.fuzz.http_corpus import HttpBytes
 from tests.fuzz.mutate import Mutator, Seed, as_line
 from tests.journals import block_of, encode_event, old_line
 
@@ -311,5 +312,7 @@ MAKERS: dict[str, Callable[[random.Random], Maker]] = {
     "config": lambda rng: _Lines(rng, [_CONFIG, *_CONFIG.split(b"\n")[:-1]], most=4),
     "recording": lambda rng: _Lines(rng, _recordings()),
     "transcript": lambda rng: _Lines(rng, _transcript(), most=8),
+    "pages": HttpBytes,
+    "gateway": HttpBytes,
 }
 """For each target, what makes its inputs from one random generator."""

@@ -8,7 +8,7 @@ import json
 import random
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -17,12 +17,15 @@ from tests.fuzz.corpus import MAKERS
 from tests.fuzz.promises import BrokenPromise
 from tests.fuzz.targets import TARGETS
 
-__all__ = ["SHARES", "Finding", "Played", "play", "replay", "run_one"]
+__all__ = ["DOORS", "SHARES", "Finding", "Played", "play", "replay", "run_one"]
 
 SHARES = {
     "decoder": 33, "wire": 30, "framer": 22, "client": 4, "journal": 3, "lists": 2, "config": 1, "recording": 3, "transcript": 2,
 }  # fmt: skip
 """Of a hundred inputs."""
+
+DOORS = {"pages": 50, "gateway": 50}
+"""Of a hundred connections to the HTTP doors. One takes as long as a hundred other inputs, so they are counted apart."""
 
 MINIMISE_S = 10.0
 KEPT = 20  # findings that differ; the rest are counted
@@ -105,11 +108,11 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.name}:{last.lineno} from {ours[-1] if ours else '?'}"
 
 
-def play(seed: int, inputs: int) -> Played:
+def play(seed: int, inputs: int, shares: Mapping[str, int] = SHARES) -> Played:
     """Play `inputs` inputs that follow from `seed`."""
     rng = random.Random(seed)
-    makers = {target: MAKERS[target](rng) for target in SHARES}
-    weighted = [target for target, share in SHARES.items() for _ in range(share)]
+    makers = {target: MAKERS[target](rng) for target in shares}
+    weighted = [target for target, share in shares.items() for _ in range(share)]
     played = Played()
     for _ in range(inputs):
         target = weighted[int(rng.random() * len(weighted))]

@@ -19,13 +19,14 @@ from pathlib import Path
 
 from tests.fuzz.atoms import giants
 from tests.fuzz.coverage import Coverage
-from tests.fuzz.lane import SHARES, Played, play, replay, run_one
+from tests.fuzz.lane import DOORS, SHARES, Played, play, replay, run_one
 
 WORKERS = 2
 PIECE = 10_000  # inputs that follow from one seed: a finding's piece can be played again alone
 GIANT_MIB = 64
 GIANT_TARGETS = ("decoder", "wire", "framer", "client")
 TRACED = 10_000
+DOOR_SHARE = 100  # one connection to the HTTP doors for so many other inputs
 FOUND = Path(__file__).resolve().parents[2] / ".fuzz"
 
 
@@ -53,6 +54,7 @@ def run(inputs: int, seed: int, *, giant_mib: int = GIANT_MIB, traced: int = TRA
     with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
         reached = pool.submit(_traced, seed, traced)
         jobs = [pool.submit(_giants, giant_mib), *(pool.submit(play, *piece) for piece in pieces)]
+        jobs += [pool.submit(play, at, inputs // DOOR_SHARE // WORKERS, DOORS) for at in (seed, seed + 1)]
         for number, job in enumerate(as_completed(jobs), 1):
             _print_new(job.result(), total)
             total += job.result()

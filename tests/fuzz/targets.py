@@ -27,6 +27,7 @@ from clisup.policy.secrets.redact import Redactor
 from clisup.wire.jsonrpc import FrameReader, FrameRefusal, Request, encode_error, encode_result
 from clisup.wire.methods import METHODS
 from clisup.wire.params import PromptParams
+from tests.fuzz.doors import gateway, pages
 from tests.fuzz.pipeline import decoder
 from tests.fuzz.promises import cut, promise, strict_json
 
@@ -234,5 +235,5 @@ def _scratch() -> str:
 
 TARGETS: dict[str, Target] = {
     "decoder": decoder, "framer": framer, "wire": wire, "client": client, "journal": journal, "lists": lists, "config": config,
-    "recording": recording, "transcript": transcript,
+    "recording": recording, "transcript": transcript, "pages": pages, "gateway": gateway,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from clisup.wire import jsonrpc as wire
 from tests.fuzz import run
 from tests.fuzz.atoms import giants
 from tests.fuzz.corpus import MAKERS
-from tests.fuzz.lane import SHARES, play, replay, run_one
+from tests.fuzz.lane import DOORS, SHARES, play, replay, run_one
 from tests.fuzz.mutate import Mutator, Seed
 from tests.fuzz.targets import TARGETS
 
@@ -43,8 +43,13 @@ def test_a_line_of_a_mebibyte_breaks_no_reader(name: str) -> None:
 
 
 def test_every_target_has_a_share_and_a_maker() -> None:
-    assert set(TARGETS) == set(SHARES) == set(MAKERS)
-    assert sum(SHARES.values()) == 100
+    assert set(TARGETS) == {*SHARES, *DOORS} == set(MAKERS)
+    assert sum(SHARES.values()) == sum(DOORS.values()) == 100
+
+
+def test_no_bytes_of_a_connection_end_an_http_door() -> None:
+    played = play(SEED, 200, DOORS)
+    assert (played.inputs, list(played.findings)) == (200, [])
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
@@ -115,7 +120,7 @@ def test_the_run_prints_its_verdict_and_says_yes_or_no_by_its_exit_code(
     assert run.run(200, SEED, giant_mib=0, traced=20) == 0
     lines = capsys.readouterr().out.splitlines()
     giant = len(giants(0)) * len(run.GIANT_TARGETS)
-    assert lines[-1] == f"inputs {200 + giant} exceptions 0 broken_promises 0"
+    assert lines[-1] == f"inputs {202 + giant} exceptions 0 broken_promises 0"
     monkeypatch.setattr(run, "FOUND", tmp_path)
     monkeypatch.setattr(run, "ProcessPoolExecutor", _InProcess)
     monkeypatch.setattr(claude_decoder, "decode_hot", _fails_on_nan)

@@ -21,8 +21,9 @@ from clisup.doors.acp.protocol import CANCELLED, error_object, initialize_result
 from clisup.doors.acp.session import EditorSession
 from clisup.doors.acp.settings import COMMANDS, SessionBackend, mcp_config, session_info
 from clisup.doors.acp.turns import EditorTurn, prompt_result
-from clisup.doors.log import DoorLog, traceback_of
+from clisup.doors.log import DoorLog
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host.log_file import traceback_of
 from clisup.wire.jsonrpc import Request
 
 __all__ = ["MAX_REQUESTS", "MAX_SESSIONS", "AcpDoor", "DoorOptions"]

@@ -39,10 +39,10 @@ _EPOCH = "1970-01-01T00:00:00Z"
 
 def make_gateway(
     settings: GatewaySettings, token: str, place: Addresses, client: Callable[[], Awaitable[AsyncClient]],
-    sessions: GatewaySessions, log: DoorLog,
+    sessions: GatewaySessions, log: DoorLog, metrics: GatewayMetrics,
 ) -> ASGIApp:  # fmt: skip
     """Return the application. `sessions` must run beside it."""
-    book, metrics = ModelBook(settings), GatewayMetrics()
+    book = ModelBook(settings)
     desk = AnswerDesk(settings, TurnDesk(settings, book, sessions, client), sessions, metrics)
 
     async def models(request: Request) -> Response:

@@ -18,6 +18,7 @@ from clisup.doors.gateway.requests import AnswerRequest
 from clisup.doors.gateway.sessions import GatewaySessions
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.doors.gateway.turns import AskedBy, TurnDesk
+from clisup.http.bodies import BodyRefused, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ PING_S = 15.0
 RETRY_AFTER_S = 2.0
 """Seconds after which a client over the limit may try again."""
 
+_BODY_KINDS = {408: "too_slow", 413: "too_large"}
 _PING = b": still here\n\n"
 
 
@@ -74,7 +76,7 @@ class AnswerEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = cast("Mapping[str, str]", scope["headers_read"])
         with self._desk.slot():
-            body = await read_body(receive, headers, self._desk.settings.max_body_bytes)
+            body = await _body(receive, headers, self._desk.settings.max_body_bytes)
             if body is None:
                 return
             by = AskedBy(headers.get("idempotency-key"), headers.get("x-clisup-session"), body)
@@ -208,20 +210,13 @@ def _info(begun: AnswerBegun, request: AnswerRequest, place: AnswerPlace) -> Ans
     return AnswerInfo(begun.id, request.model, begun.created, place.session.id, request)
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
+async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
     """Return the body, or None if the client has left. Raises `GatewayError` for a body that is too large, too slow, or compressed."""
     if headers.get("content-encoding", "identity") != "identity":
         raise refused("a compressed body is not read here", status=415)
-    pieces, size = [], 0
-    with trio.move_on_after(BODY_S):
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
-            if size > most:
-                raise refused(f"the body has more than {most} bytes", kind="too_large", status=413)
-            if not message.get("more_body"):
-                return b"".join(pieces)
-    raise refused(f"the body did not come within {BODY_S:g} s", kind="too_slow", status=408)
+    try:
+        return await read_body(receive, most, BODY_S)
+    except BodyRefused as error:
+        if error.status not in _BODY_KINDS:
+            return None
+        raise refused(str(error), kind=_BODY_KINDS[error.status], status=error.status) from None

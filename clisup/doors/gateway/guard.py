@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from clisup.doors.gateway.answers import Dialect
 from clisup.doors.gateway.failures import HttpFailure
 from clisup.doors.gateway.metrics import GatewayMetrics
-from clisup.doors.log import DoorLog, traceback_of
+from clisup.doors.log import DoorLog
+from clisup.host.log_file import traceback_of
 from clisup.http.addresses import Addresses, headers_of, same_token
 
 if TYPE_CHECKING:
@@ -55,12 +56,6 @@ class GatewayGuard:
         self._log, self._metrics, self._dialect_of = log, metrics, dialect_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            else:
-                await send({"type": "websocket.close", "code": 1008})
-            return
         headers, record, begun = headers_of(scope), RequestRecord(uuid4().hex), time.monotonic()
         scope["headers_read"], scope["record"] = headers, record
 

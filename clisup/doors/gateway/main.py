@@ -9,6 +9,7 @@ import trio
 
 from clisup.client.aio import AsyncClient
 from clisup.doors.gateway.app import make_gateway
+from clisup.doors.gateway.metrics import GatewayMetrics
 from clisup.doors.gateway.sessions import GatewaySessions
 from clisup.doors.gateway.settings import GatewaySettings
 from clisup.doors.log import DoorLog
@@ -28,9 +29,14 @@ def serve_gateway(
     link = ClientLink(daemon, "clisup-gateway", _rest)
     sessions = GatewaySessions(settings, link.client)
     place = settings.http.place(listener.getsockname()[1])
-    log = DoorLog(log_file, to_stderr=log_file is None)
-    app = make_gateway(settings, token, place, link.client, sessions, log)
-    trio.run(partial(serve, app, settings.http, listener, [link.run, sessions.run]))
+    log, metrics = DoorLog(log_file, to_stderr=log_file is None), GatewayMetrics()
+    app = make_gateway(settings, token, place, link.client, sessions, log, metrics)
+
+    def note(text: str) -> None:
+        metrics.connection_faults.inc()
+        log.write(text)
+
+    trio.run(partial(serve, app, settings.http, listener, [link.run, sessions.run], note))
 
 
 async def _rest(client: AsyncClient) -> None:

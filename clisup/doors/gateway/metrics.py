@@ -37,6 +37,11 @@ class GatewayMetrics:
             "clisup_gateway_request_seconds", "Time from a request to the end of its answer", ["path", "model"],
             buckets=_SECONDS, registry=self._registry,
         )  # fmt: skip
+        self.connection_faults = Counter(
+            "clisup_gateway_connection_faults",
+            "Faults of connections and requests",
+            registry=self._registry,
+        )
         self.running = Gauge("clisup_gateway_running", "Requests for answers at work", registry=self._registry)
 
     def note(self, path: str, model: str, status: int, kind: str, seconds: float) -> None:

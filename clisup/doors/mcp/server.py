@@ -21,11 +21,12 @@ from clisup import __version__
 from clisup.client.aio import AsyncClient
 from clisup.client.aio_session import AsyncSession
 from clisup.client.aio_tools import ToolCall, ToolReply, serve_tools
-from clisup.doors.log import DoorLog, traceback_of
+from clisup.doors.log import DoorLog
 from clisup.doors.mcp.agents import CALL, AgentTools, ToolCaller
 from clisup.doors.mcp.bounds import CLIENT_LABEL, MAX_WAIT_S, AgentBounds, depth_of
 from clisup.doors.mcp.transcript import MAX_EVENTS, TRANSCRIPT_TYPES, SessionTranscript
 from clisup.errors import ClisupError
+from clisup.host.log_file import traceback_of
 
 __all__ = ["INSTRUCTIONS", "McpDoor"]
 

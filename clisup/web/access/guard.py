@@ -11,6 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 
 from clisup.http.addresses import Addresses, headers_of, same_token
+from clisup.http.bodies import BodyRefused, read_body
 from clisup.web.access.rules import HEADERS, form_token, refusal_of
 from clisup.web.access.tokens import TokenBook, WebToken
 
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BODY_BYTES",
+    "BODY_S",
     "COOKIE",
     "OPEN",
     "Guard",
     "SentForm",
     "Visitor",
     "cookie_header",
+    "read_fields",
     "read_form",
     "signed_out_cookie",
 ]
@@ -38,6 +41,9 @@ OPEN = ("/login", "/static/")
 
 BODY_BYTES = 256 * 1024
 """Bytes of a form at most."""
+
+BODY_S = 30.0
+"""Seconds for a browser to send a whole form."""
 
 _FIELDS = 500
 
@@ -64,12 +70,6 @@ class Guard:
         self._app, self._book, self._place, self._unknown = app, book, place, unknown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            else:  # a WebSocket: no page has one
-                await send({"type": "websocket.close", "code": 1008})
-            return
         headers = headers_of(scope)
         scope["secure"] = self._place.is_secure(headers.get("host", "").lower())
 
@@ -111,18 +111,22 @@ class SentForm:
         return self._fields.get(name) or []
 
 
-async def read_form(request: Request) -> SentForm | Response:
-    """Return the fields of a POST whose form token is right, or the refusal."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES:
-            return PlainTextResponse(f"refused: more than {BODY_BYTES} bytes\n", 413)
+async def read_fields(request: Request) -> SentForm | Response:
+    """Return the fields of a POST, or the refusal."""
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS)
+        body = await read_body(request.receive, BODY_BYTES, BODY_S)
+        return SentForm(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS))
+    except BodyRefused as refused:
+        return PlainTextResponse(f"refused: {refused}\n", refused.status)
     except ValueError:
         return PlainTextResponse("refused: this is no form\n", 400)
-    form, visitor = SentForm(fields), request.scope["visitor"]
+
+
+async def read_form(request: Request) -> SentForm | Response:
+    """Return the fields of a POST whose form token is right, or the refusal."""
+    form, visitor = await read_fields(request), request.scope["visitor"]
+    if isinstance(form, Response):
+        return form
     if visitor is None or not same_token(form.get("form_token"), visitor.form_token):
         return PlainTextResponse("refused: the form token is wrong or missing; load the page again\n", 403)
     return form

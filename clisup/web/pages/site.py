@@ -29,6 +29,7 @@ __all__ = [
     "may",
     "page_of",
     "posted",
+    "refusal_page",
     "render",
     "root_of",
     "shown",
@@ -122,11 +123,16 @@ def shown(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except ClisupError as error:
-            away = error.kind in AWAY
-            status = 503 if away else _STATUS.get(error.kind, 400)
-            return page_of(request, "refused.html", status, title="Not possible", error=error, away=away)
+            return refusal_page(request, error)
 
     return show
+
+
+def refusal_page(request: Request, error: ClisupError) -> Response:
+    """Return the page for a refusal of the daemon."""
+    away = error.kind in AWAY
+    status = 503 if away else _STATUS.get(error.kind, 400)
+    return page_of(request, "refused.html", status, title="Not possible", error=error, away=away)
 
 
 def posted(role: Role) -> Callable[[Callable[[Request, SentForm], Awaitable[Response]]], Handler]:
