@@ -249,7 +249,10 @@ class EditorSession:
         with scope:
             for _ in range(MAX_ASKED):
                 try:
+                    self._dialogs[approval.approval_id] = scope
                     if (answer := await self._ask(approval, dialog)) is not None:
+                        # From here on another client's answer withdraws no dialog: the daemon says who was first.
+                        self._dialogs[approval.approval_id] = trio.CancelScope()
                         await self._respond(approval, answer)
                     return
                 except EditorRefused as error:
