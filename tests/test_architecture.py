@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "clisup.doors": SHARED
     | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"}
     | {"clisup.http", "clisup.llm", "clisup.model.usage", "clisup.policy.vendor_terms"}
-    | {"clisup.host.files", "clisup.host.config_file"},
+    | {"clisup.host.files", "clisup.host.config_file", "clisup.host.safe_paths"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
     "clisup.keeper": set(),
@@ -148,7 +148,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "clisup.store.records": {"msgspec"},  # records of a run have fixed types
     "clisup.store.drift_store": {"msgspec"},
     "clisup.host.process.keepers": {"msgspec"},  # each line of a CLI is told of in one message
-    "clisup.host.otlp": {"opentelemetry"},  # the one file that knows it: an extra that need not be there
+    "clisup.host.otlp": {"opentelemetry", "requests"},  # the one file that knows it: an extra that need not be there
     "clisup.daemon": {"trio", "psutil", "pydantic", "msgspec"},  # msgspec for records made for each event
     "clisup.daemon.ops.exposition": {"prometheus_client"},
     "clisup.cli": {"click", "rich"},

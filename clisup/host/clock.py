@@ -13,6 +13,9 @@ _TIMEX_BYTES = 1024  # struct timex is 208 bytes on 64-bit Linux; its first fiel
 monotonic = time.monotonic
 """Seconds that no change of the wall clock affects. The clock stands still while the machine is suspended."""
 
+pause = time.sleep
+"""Block this thread for some seconds: for a wait before the event loop runs."""
+
 
 def timestamp() -> str:
     """Return the time in RFC 3339 UTC with microseconds, for the `ts` of events."""

@@ -140,6 +140,7 @@ def open_regular(path: str, *, follow: bool = False) -> int:
 
 def read_file(path: str, limit: int = FILE_LIMIT, *, follow: bool = False) -> bytes:
     """Return the content of a regular file. Raises `OSError`: `OddFileError` for a file of more than `limit` bytes."""
+    failpoint("file.read")
     with open(open_regular(path, follow=follow), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -163,7 +164,6 @@ def read_json(path: str, limit: int = FILE_LIMIT) -> dict[str, Any] | None:
     Raises `WorldError(storage_failed)` for a file of more than `limit` bytes, and for anything but a regular file.
     """
     try:
-        failpoint("file.read")
         value = json.loads(read_file(path, limit))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -11,9 +11,9 @@ import fcntl
 import os
 import stat
 import struct
-import time
 from collections.abc import Mapping
 
+from clisup.host import clock
 from clisup.host.files import storage_error
 
 STATE_LOCK = "daemon.lock"
@@ -112,11 +112,11 @@ class StateLock:
 
         A child of a killed daemon has the lock until it executes its own program, so the call waits `HANDOVER_S` at most.
         """
-        until = time.monotonic() + HANDOVER_S
+        until = clock.monotonic() + HANDOVER_S
         while not self._take_directory():
-            if time.monotonic() > until:
+            if clock.monotonic() > until:
                 return lock_holder(self.path) or _directory_holder(self._directory)
-            time.sleep(_PAUSE_S)
+            clock.pause(_PAUSE_S)
         holder = self._file.acquire()
         if holder is not None:
             self._release_directory()

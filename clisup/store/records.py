@@ -7,7 +7,6 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from clisup.host.failpoints import failpoint
 from clisup.host.files import RECORD_LIMIT, OddFileError, read_file, storage_error
 from clisup.host.log import event_logger
 
@@ -23,7 +22,6 @@ def read_record(path: str, kind: type[T], limit: int = RECORD_LIMIT) -> T | None
     The log names an ignored file. Raises `WorldError(storage_failed)` if the disk refuses.
     """
     try:
-        failpoint("file.read")
         data = read_file(path, limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
