@@ -51,10 +51,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     children: list[subprocess.Popen[bytes]] = []
     pids: list[int] = []
 
-    def start_one(env: dict[str, str], hide: str = "pass") -> int:
-        said = tmp_path / f"pid{len(pids)}"
-        code = SCRIPT.format(hide=hide)
-        children.append(subprocess.Popen([sys.executable, "-c", code, str(said)], env={"PATH": "/bin", **env}))
+    def start_one(env: dict[str, str], hide: str = "pass", name: str = "cli.py") -> int:
+        said, script = tmp_path / f"pid{len(pids)}", tmp_path / name
+        script.write_text(SCRIPT.format(hide=hide))
+        argv = [sys.executable, "-I", "-S", str(script), str(said)]
+        children.append(subprocess.Popen(argv, env={"PATH": "/bin", **env}))
         until(said.exists)
         pids.append(int(said.read_text()))
         return pids[-1]
@@ -158,11 +159,17 @@ async def test_a_process_that_cleared_its_environment_is_not_found(start: Start,
 
 
 async def test_a_keeper_that_hangs_goes_first(start: Start, session: str) -> None:
-    keeper = start({})
+    keeper = start({}, name="keeper.py")
     cli = start(markers(session))
     killed = await sweep(session, 3, keeper=keeper)
     assert [process["pid"] for process in killed] == [cli]
     until(lambda: not living(keeper))
+
+
+async def test_another_program_that_holds_the_lock_of_a_keeper_is_not_killed(start: Start, session: str) -> None:
+    other = start({}, name="editor.py")
+    assert await sweep(session, 3, keeper=other) == []
+    assert living(other)
 
 
 @pytest.mark.fault(7)
