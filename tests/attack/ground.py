@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -46,8 +47,12 @@ class Box:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        """End it at once: a daemon that an attack has harmed is not asked to stop."""
+        self.daemon.closed = True
         with suppress(Exception):
-            self.daemon.close()
+            self.daemon.kill()
+        self.daemon._end_everything()
+        shutil.rmtree(self.daemon.root, ignore_errors=True)
 
     def proof(self, name: str = "proof") -> Path:
         """Return a new place for a proof."""

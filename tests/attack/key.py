@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -369,9 +370,10 @@ async def _holds(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
 def _waits(fleet: Fleet) -> str | None:
     with Wire(fleet.box.socket) as wire:
         session = wire.call("session/new", backend="demo", cwd="/tmp")["session_id"]
-        end = wire.call(
-            "session/prompt", session_id=session, prompt="hello", wait=True, when_limited="wait", timeout_s=8
-        )
+        try:
+            end = wire.call("session/prompt", session_id=session, prompt="hello", wait=True, when_limited="wait")
+        except TimeoutError:
+            return "a turn of good waits for the hold"
     return None if end["outcome"] == "completed" else f"a turn of good is {end['outcome']}"
 
 
@@ -430,11 +432,9 @@ async def _reads(fleet: Fleet, thief: Client, _admin: Client) -> str | None:
                     break
             await _consume(thief, prefix, stream, take)
     found = b"".join(seen)
-    plain = found + b"".join(
-        base64.b64decode(json.loads(one)["message"]["data"]) for one in seen if b'"message"' in one
-    )
+    plain = found + b"".join(base64.b64decode(data) for data in re.findall(rb'"data":"([A-Za-z0-9+/=]+)"', found))
     await asyncio.to_thread(fleet.submit, "hello")
-    return "the thief read a prompt of good" if SECRET.encode() in plain + b"".join(seen) else None
+    return "the thief read a prompt of good" if SECRET.encode() in plain else None
 
 
 async def _consume(thief: Client, prefix: str, stream: str, take: Callable[[Any], Awaitable[None]]) -> None:

@@ -21,8 +21,8 @@ __all__ = ["ATTACKS", "ground"]
 
 KEY, PROMPT = "sk-canary-0f3b2a91d6c74e55", "my word is plum"
 KINDS = ("anthropic-api", "openai-api")
-TURN_S, LONG_S, GRACE_S = 12.0, 60.0, 30.0
-"""Limit of a turn with an endless answer, of another turn, and the time after it within which the daemon must have ended the turn."""
+START_TIMES, LONG_S, GRACE_S = 3.0, 60.0, 30.0
+"""Limit of a turn with an endless answer, in start times of a worker; limit of another turn in seconds; and the time after it within which the daemon must have ended the turn."""
 WORKER_MB = 400.0
 Handler = Callable[["_Handler"], None]
 
@@ -75,6 +75,7 @@ class Provider:
 
     def __init__(self, box: Box) -> None:
         self.box = box
+        self.start_s = 0.0
         self.here, self.there = (self._server(name) for name in ("here", "there"))
 
     def _server(self, _name: str) -> Any:
@@ -118,6 +119,9 @@ def ground(chance: random.Random) -> Iterator[Provider]:
         )
         box.daemon.configure(raw=raw)
         box.successor()
+        began = time.monotonic()
+        provider.turn(KINDS[0], lambda handler: handler.whole(400, b"{}"))
+        provider.start_s = time.monotonic() - began
         yield provider
 
 
@@ -191,20 +195,20 @@ ENDLESS: dict[str, Handler] = {
 
 def endless(how: str, kind: str, provider: Provider) -> str | None:
     """The provider answers without an end. The turn must end at its limit, in bounded memory, and others go on."""
-    began, peak = time.monotonic(), [0.0]
+    began, peak, limit = time.monotonic(), [0.0], max(5.0, START_TIMES * provider.start_s)
     stop = threading.Event()
     watch = threading.Thread(target=_watch, args=(stop, peak))
     watch.start()
     try:
-        end, _ = provider.turn(kind, ENDLESS[how], TURN_S)
+        end, _ = provider.turn(kind, ENDLESS[how], limit)
     finally:
         stop.set()
         watch.join()
     took = time.monotonic() - began
     if end["outcome"] == "completed" and "zeros" not in how:
         return "the turn is completed"
-    if took > TURN_S + GRACE_S:
-        return f"the turn ended after {took:.0f} s, with a limit of {TURN_S:.0f}"
+    if took > limit + GRACE_S:
+        return f"the turn ended after {took:.0f} s, with a limit of {limit:.0f}"
     if peak[0] > WORKER_MB:
         return f"the worker took {peak[0]:.0f} MB"
     return provider.box.neighbour_works() or None

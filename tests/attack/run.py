@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tests.attack import cell
@@ -45,11 +46,13 @@ PARTS = {
 PART_S, SHORT_S = 600.0, 180.0
 """Bound of one part, and of one part of the short form."""
 WORKERS = 2
+_parts: list[subprocess.Popen[str]] = []
 
 
 def main() -> int:
     options = _arguments()
     began, promised = time.monotonic(), rows()
+    signal.signal(signal.SIGTERM, lambda *_: _end_parts())
     names = [name for name in PARTS if name.startswith(options.only)]
     if not names:
         sys.exit(f"no part is named {options.only!r}: choose from {', '.join(PARTS)}")
@@ -68,6 +71,14 @@ def main() -> int:
     )
     print(f"attacks {len(outcomes)} reached beyond the page {len(problems)}")
     return 1 if problems else 0
+
+
+def _end_parts() -> None:
+    """End the parts with the lane: they are sessions of their own."""
+    for process in _parts:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    os._exit(143)
 
 
 def _arguments() -> argparse.Namespace:
@@ -92,11 +103,13 @@ def _play(name: str, options: argparse.Namespace) -> list[Outcome]:
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         timer = threading.Timer(bound, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
+        _parts.append(process)
         assert process.stdout is not None
         for line in process.stdout:
             outcomes.append(Outcome(*json.loads(line)))
             _print(outcomes[-1])
         timer.cancel()
+        _parts.remove(process)
     if not cell.confined():
         _end_all(home)
     if process.returncode:

@@ -111,7 +111,9 @@ def filled(box: Box) -> str | None:
         keeper = small.session()
         keeper.ask("before")
         before = keeper.events()
-        small.tool("fill", path=Path(cell.SMALL) / "full", size=64 << 20, proof=small.proof())
+        proof = small.proof()
+        small.begin("fill", path=Path(cell.SMALL) / "full", size=64 << 20, proof=proof)
+        until(lambda: said(proof), "the tool does not fill the disk")
         small.ask_quickly("session/prompt", 5, session_id=keeper.id, prompt="meanwhile", wait=True)
         if not small.alive():
             return "the daemon answers no more on a full disk"

@@ -79,7 +79,8 @@ def _spoil(path: Path, kind: str, secret: Path) -> None:
 def _used(box: Box, session_id: str) -> str:
     """Ask for all that reads the session. Return why the daemon is harmed, or ""."""
     for use in USES:
-        box.ask_quickly(f"session/{use}", ANSWER_S, session_id=session_id)
+        if box.ask_quickly(f"session/{use}", ANSWER_S, session_id=session_id) is None and (fault := _harm(box)):
+            return f"{fault} after {use}"
     return _harm(box)
 
 
