@@ -138,7 +138,7 @@ def test_a_disk_that_fails_for_a_while_costs_no_event_and_no_restart(serve: Call
 def test_the_end_of_a_run_whose_keeper_was_killed_is_declared_when_the_disk_takes_it(
     serve: Callable[..., Harness], name: str
 ) -> None:
-    daemon = armed(serve, f"file.write={name}@4-8")
+    daemon = armed(serve, f"file.write={name}@5-9")
     session = daemon.new(session_id=str(uuid.uuid4()))
     turn = session.prompt("@stall")
     os.kill(session.keeper(), 9)

@@ -31,13 +31,13 @@ SLOW = {**ADD, "name": "slow", "timeout_s": 1000.0}
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file of a session was read and parsed, by its name."""
     counted: Counter[str] = Counter()
-    read_file = private_files.read_file
+    read_optional = private_files.read_optional
 
     def counting(path: str) -> bytes | None:
         counted[Path(path).name] += 1
-        return read_file(path)
+        return read_optional(path)
 
-    monkeypatch.setattr(private_files, "read_file", counting)
+    monkeypatch.setattr(private_files, "read_optional", counting)
     return counted
 
 

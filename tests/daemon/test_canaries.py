@@ -123,11 +123,12 @@ def test_what_stands_in_damaged_files_is_told_nowhere(serve: Callable[..., Harne
         {"timeouts": {"canary.file.5f1d": "canary.file.5f1d"}},
         {"version": "canary.file.5f1d"},
     )
-    files = [daemon.new().dir / "session.json" for _ in damaged]
+    sessions = [daemon.new() for _ in damaged]
     daemon.kill()
-    for path, wrong in zip(files, damaged, strict=True):
+    for session, wrong in zip(sessions, damaged, strict=True):
+        path = session.dir / "session.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
     daemon.start()
+    told = [session.await_event("notice", code="state_refused") for session in sessions]
     status = daemon.call("daemon/status")
-    assert len(status["damaged_sessions"]) == len(damaged)
-    assert "canary.file" not in json.dumps(status) + daemon.log.read_text()
+    assert "canary.file" not in json.dumps([status, told]) + daemon.log.read_text()
