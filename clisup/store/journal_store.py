@@ -344,6 +344,8 @@ def segment_records(
             raise _damaged(path, offset + damage.offset, damage.why) from None
         offset, rest = offset + whole, data[whole:]
         yield offset, records
+        if len(rest) > FILE_LIMIT:  # a tool may have made the file as large as it likes
+            raise _damaged(path, offset, f"an entry has no end within {FILE_LIMIT} bytes")
 
 
 def _damaged(path: str, offset: int, why: str) -> WorldError:

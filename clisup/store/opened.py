@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from clisup.config.session_spec import SPEC_VERSION, SessionApprovals, SessionSpec
 from clisup.errors import UsageError, WorldError
-from clisup.host.files import FILE_LIMIT, storage_error
+from clisup.host.files import FILE_LIMIT, open_regular, storage_error
 from clisup.model.journal import read_entries
 from clisup.model.structs import JsonObject
 from clisup.store.journal_reader import Segments
@@ -106,7 +106,7 @@ def _journaled(directory: str) -> tuple[Any, bool | None]:
         files, segments = Segments(directory), Segments.listed(directory)
         for first in reversed(segments):
             path = files.path_of(first)
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 head = file.readline(FILE_LIMIT)
                 if not head.endswith(b"\n"):
                     continue  # a crash cut the line: the segment before is the last

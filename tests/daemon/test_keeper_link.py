@@ -72,7 +72,7 @@ def run_dir(tmp_path: Path) -> RunDir:
 @pytest.fixture
 def keeper(run_dir: RunDir) -> Iterator[subprocess.Popen[bytes]]:
     """One that answers hello and reads nothing more. At a signal it says that its disk is full."""
-    popen = subprocess.Popen([sys.executable, "-c", HANGS], cwd=run_dir.path, stdout=subprocess.PIPE)
+    popen = subprocess.Popen([sys.executable, "-I", "-S", "-c", HANGS], cwd=run_dir.path, stdout=subprocess.PIPE)
     assert popen.stdout is not None
     popen.stdout.readline()
     yield popen

@@ -113,7 +113,7 @@ def test_a_zygote_that_hangs_holds_no_turn_up_for_ever(talkative: Harness) -> No
     os.kill(stopped, signal.SIGSTOP)
     session = talkative.new()
     assert session.ask("answer")["outcome"] == "completed"
-    assert gone(stopped) and len(logged(talkative, "keeper not forked")) == 1
+    assert gone(stopped) and len(logged(talkative, "keeper zygote lost")) == 1
     assert session.types().count("process_started") == 1
 
 
