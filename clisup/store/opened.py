@@ -37,8 +37,9 @@ class Opened(NamedTuple):
 
 
 def opening(spec: SessionSpec, files: Mapping[str, str]) -> JsonObject:
-    """Return what the journal keeps of an opening. A field that is missing there has its default."""
-    return {"spec": spec.model_dump(mode="json", exclude_defaults=True), "files": dict(files)}
+    """Return what the journal keeps of an opening. A field that is missing there has its default, but for the version."""
+    kept = spec.model_dump(mode="json", exclude_defaults=True) | {"version": spec.version}
+    return {"spec": kept, "files": dict(files)}
 
 
 def settle(session_id: str, path: str, stored: SessionSpec | None) -> Opened | None:
