@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from harness import Harness, until
+from harness import Harness
 
 from clisup.config.model import parse_config
 from clisup.daemon.backends import Backends
