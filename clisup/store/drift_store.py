@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from clisup.errors import WorldError
-from clisup.host.files import make_private_dir, read_json, write_json
+from clisup.host.files import RECORD_LIMIT, make_private_dir, read_file, read_json, write_json
 from clisup.host.safe_paths import make_safe_dir
 from clisup.ops.drift import DriftBook, KnownFields, NameCheck, restored
 
@@ -50,8 +50,7 @@ def _object_in(path: str) -> dict[str, Any] | None:
     No turn and no start may wait for a disk because of statistics.
     """
     try:
-        with open(path, "rb") as file:
-            value = json.load(file)
+        value = json.loads(read_file(path, RECORD_LIMIT))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
