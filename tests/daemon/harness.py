@@ -218,7 +218,7 @@ class Harness:
         sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
         markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
         locks = self.state.glob("sessions/*/runs/*/keeper.lock")
-        keepers = {pid for lock in locks if (pid := lock_holder(str(lock))) is not None}
+        keepers = {pid for lock in locks if lock.is_file() and (pid := lock_holder(str(lock))) is not None}
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:

@@ -13,11 +13,12 @@ import trio
 
 from clisup.backends.base import END_OF_INPUT, Reply
 from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
+from clisup.daemon.runs.leftovers import keeper_of
 from clisup.daemon.runs.orphans import Orphans
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.failpoints import ARMED, failpoint
-from clisup.host.locks import FileLock, lock_holder
+from clisup.host.locks import FileLock
 from clisup.host.log import event_logger
 from clisup.host.process.keepers import KeeperConnection
 from clisup.host.process.tree import sweep
@@ -244,7 +245,7 @@ class KeeperLink:
         if self._hung_at is not None and clock.monotonic() >= self._hung_at and self.exited is None:
             _log.error("keeper hung", session=self._session_id, run=self._run)
             self._hung_at = clock.monotonic() + LADDER_SLACK_S
-            await self._sweep(lock_holder(self._dir.lock))
+            await self._sweep(keeper_of(self._dir))
             self._hung = True
 
     # -- reports of the keeper
@@ -331,7 +332,7 @@ class KeeperLink:
             with self._storage.watched():
                 if (record := self._dir.exit_record()) is not None:
                     self._set_exited(exit_from_file(record))
-                elif lock_holder(self._dir.lock) is None:
+                elif keeper_of(self._dir) is None:
                     await self._declare_dead()
                 else:
                     await trio.sleep(RECONNECT_S)

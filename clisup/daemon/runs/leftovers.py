@@ -41,7 +41,7 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
     directory = SessionDir(state_dir, session_id)
     ended = []
     for number in directory.run_numbers():
-        if lock_holder(directory.run(number).lock) is not None:
+        if keeper_of(directory.run(number)) is not None:
             await end_run(directory.run(number))
             ended.append(number)
     return ended
@@ -49,7 +49,18 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
 
 async def end_run(run: RunDir) -> None:
     """End an unsupervised run: the keeper first, then the rest of the process tree."""
-    await sweep(run.session, run.number, keeper=lock_holder(run.lock), cgroup=_cgroup_of(run))
+    await sweep(run.session, run.number, keeper=keeper_of(run), cgroup=_cgroup_of(run))
+
+
+def keeper_of(run: RunDir) -> int | None:
+    """Return the keeper that holds the run's lock, or None. Raises `OSError`, as for want of a descriptor.
+
+    Something else in the place of the lock counts as no keeper: a tool has put it there.
+    """
+    try:
+        return lock_holder(run.lock)
+    except PermissionError:
+        return None
 
 
 def _cgroup_of(run: RunDir) -> str | None:
@@ -62,7 +73,7 @@ def _cgroup_of(run: RunDir) -> str | None:
 def _dead(state_dir: str, session_id: str, number: int) -> bool:
     """Tell whether a run of this state directory has no keeper, and has released no process on purpose."""
     run = SessionDir(state_dir, session_id).run(number)
-    if not os.path.isdir(run.path) or lock_holder(run.lock) is not None:
+    if not os.path.isdir(run.path) or keeper_of(run) is not None:
         return False
     try:
         return not (run.exit_record() or {}).get("kept")
