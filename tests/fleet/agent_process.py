@@ -14,11 +14,10 @@ from typing import Any
 
 from clisup.fleet.agent.records import BoxBeat, read_beat
 from clisup.fleet.engine import Bucket
-from clisup.fleet.member import FleetMember, member_file, write_member
-from clisup.fleet.nats_engine import connect
-from clisup.fleet.setup.keys import new_key
+from clisup.fleet.member import member_file, write_member
+from clisup.fleet.nats_engine import connect_member
 from tests.fleet.copied import Difference, difference
-from tests.fleet.nats_server import NatsServer
+from tests.fleet.nats_server import FoundedNode
 
 PATIENCE_S = 120.0
 
@@ -33,10 +32,10 @@ def until(what: Callable[[], Any], why: Callable[[], str] = lambda: "") -> Any:
 
 
 class AgentProcess:
-    """`clisup fleet agent` for one daemon (a harness). The box has joined the fleet of `server`."""
+    """`clisup fleet agent` for one daemon (a harness). The box has joined the fleet of `node`."""
 
-    def __init__(self, daemon: Any, server: NatsServer, name: str = "box") -> None:
-        self.name, self.server, self.state = name, server, Path(daemon.state)
+    def __init__(self, daemon: Any, node: FoundedNode, name: str = "box") -> None:
+        self.name, self.node, self.state = name, node, Path(daemon.state)
         home = Path(daemon.root) / f"agent-{name}"
         home.mkdir(exist_ok=True)
         self.log = home / "log"
@@ -47,8 +46,7 @@ class AgentProcess:
             "CLISUP_STATE_DIR": str(daemon.state),
             "CLISUP_CONFIG": str(daemon.config),
         }
-        member = FleetMember("team", name, frozenset({"worker"}), (server.url,), new_key().key)
-        write_member(member_file(self.env), member)
+        write_member(member_file(self.env), node.member(name))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -81,7 +79,7 @@ class AgentProcess:
         """The journals beside their copy."""
 
         async def look() -> Difference:
-            async with connect([self.server.url], "checker") as engine:
+            async with connect_member(self.node.member("admin")) as engine:
                 return await difference(engine, self.name, self.state)
 
         return asyncio.run(look())
@@ -94,7 +92,7 @@ class AgentProcess:
         """The last beat."""
 
         async def look() -> BoxBeat | None:
-            async with connect([self.server.url], "checker") as engine:
+            async with connect_member(self.node.member("admin")) as engine:
                 entry = await Bucket(engine, "BOXES").get(self.name)
                 return entry and read_beat(entry.value)
 
@@ -105,13 +103,3 @@ class AgentProcess:
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def prepare(server: NatsServer) -> None:
-    """Create the fleet's streams."""
-
-    async def play() -> None:
-        async with connect([server.url], "admin") as engine:
-            await engine.prepare(1, 256 * 1024 * 1024)
-
-    asyncio.run(play())

@@ -1,13 +1,21 @@
-"""A nats-server on loopback, in a directory of its own, for one test file."""
+"""A nats-server on loopback, in a directory of its own, for one test file: alone, or as the node of a fleet."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from clisup.errors import ClisupError
+from clisup.fleet.member import FleetMember, Role, read_member
+from clisup.fleet.nats_engine import connect_member
+from clisup.fleet.setup.folder import add_member, found
 
 PATIENCE_S = 60.0
 SERVER = Path(sys.executable).with_name("nats-server")
@@ -18,6 +26,55 @@ def free_port() -> int:
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))
         return int(trial.getsockname()[1])
+
+
+class FoundedNode:
+    """One node of a fleet, as `clisup fleet init` makes it, with these members. Each has an account of its own."""
+
+    def __init__(self, folder: Path, members: Mapping[str, Sequence[Role]]) -> None:
+        self.folder, self.url = folder, ""
+        self._process: subprocess.Popen[bytes] | None = None
+        [self.url] = found(str(folder), "team", ["127.0.0.1"], free_port()).servers
+        for name, roles in members.items():
+            add_member(str(folder), name, roles)
+
+    def member(self, name: str) -> FleetMember:
+        """Read the file of a member, or of `admin`."""
+        return read_member(str(self.folder / f"{name}.member"))
+
+    def start(self) -> None:
+        """Start the node, and wait until it listens."""
+        node = self.folder / "127.0.0.1"
+        with (node / "log").open("ab") as log:
+            self._process = subprocess.Popen([SERVER, "-c", "nats.conf"], cwd=node, stdout=log, stderr=log)
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 1):
+                return
+            assert time.monotonic() < end and self._process.poll() is None, (node / "log").read_text()
+            time.sleep(0.02)
+
+    def prepare(self, max_bytes: int) -> None:
+        """Create the fleet's streams, as soon as the node's storage serves."""
+
+        async def play() -> None:
+            async with connect_member(self.member("admin")) as engine:
+                await engine.prepare(1, max_bytes)
+
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return asyncio.run(play())
+            except ClisupError:
+                assert time.monotonic() < end, (self.folder / "127.0.0.1" / "log").read_text()
+                time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Kill the node as a power loss does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
 
 class NatsServer:

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from serving import serve
 
 from clisup.fleet.member import member_file, remove_member
-from tests.fleet.agent_process import PATIENCE_S, AgentProcess, prepare, until
-from tests.fleet.nats_server import NatsServer
+from tests.fleet.agent_process import PATIENCE_S, AgentProcess, until
+from tests.fleet.nats_server import FoundedNode
 
 __all__ = ["serve"]
 
@@ -22,16 +22,16 @@ Serve = Callable[..., Any]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[NatsServer]:
-    running = NatsServer(tmp_path / "nats")
+def server(tmp_path: Path) -> Iterator[FoundedNode]:
+    running = FoundedNode(tmp_path / "team", {"box": ["worker"], "again": ["worker"]})
     running.start()
-    prepare(running)
+    running.prepare(256 * 1024 * 1024)
     yield running
     running.kill()
 
 
 @pytest.fixture
-def agent(serve: Serve, server: NatsServer) -> Iterator[tuple[Any, AgentProcess]]:
+def agent(serve: Serve, server: FoundedNode) -> Iterator[tuple[Any, AgentProcess]]:
     daemon = serve()
     process = AgentProcess(daemon, server)
     yield daemon, process
@@ -39,7 +39,7 @@ def agent(serve: Serve, server: NatsServer) -> Iterator[tuple[Any, AgentProcess]
 
 
 def test_the_copy_is_whole_after_kill_9_of_agent_node_and_daemon(
-    agent: tuple[Any, AgentProcess], server: NatsServer
+    agent: tuple[Any, AgentProcess], server: FoundedNode
 ) -> None:
     daemon, process = agent
     process.start()
@@ -72,7 +72,7 @@ def test_the_copy_is_whole_after_kill_9_of_agent_node_and_daemon(
     assert found[1:] == (0, 0, 0, 0)
 
 
-def test_two_agents_of_one_box_are_refused(agent: tuple[Any, AgentProcess], server: NatsServer) -> None:
+def test_two_agents_of_one_box_are_refused(agent: tuple[Any, AgentProcess], server: FoundedNode) -> None:
     daemon, first = agent
     first.start()
     until(first.beat, first.words)
@@ -86,7 +86,7 @@ def test_two_agents_of_one_box_are_refused(agent: tuple[Any, AgentProcess], serv
 
 
 def test_an_agent_ends_within_its_time_also_without_an_engine(
-    agent: tuple[Any, AgentProcess], server: NatsServer
+    agent: tuple[Any, AgentProcess], server: FoundedNode
 ) -> None:
     _, process = agent
     process.start()

@@ -353,11 +353,15 @@ def test_a_box_does_not_run_what_it_ended_although_the_engine_has_lost_the_end(s
     fleet = Fleet(serve, tmp_path, 1)
 
     async def play() -> None:
+        async def deleted() -> bool:
+            await thread(fleet.daemons[0].call, "session/delete", session_id=session_of(job.id, 1))
+            return True
+
         async with fleet.agents(0):
             job = await fleet.submit("once")
             end = await fleet.end(job)
-        session = session_of(job.id, 1)
-        await thread(fleet.daemons[0].call, "session/delete", session_id=session)
+            # The agent closes the session after the end is known. An open session is not deleted.
+            await until(deleted)
         await fleet.engine.lose("clisup.state.x", 3)  # claimed, started, done
         async with fleet.agents(0):
             await fleet.end(await fleet.submit("two"))

@@ -49,6 +49,7 @@ def test_a_newcomers_browser_shows_the_running_turn(pages: Callable[..., Pages],
     made.start_with(environment(made, BROWSER=command), "--open")
     page = chromium.new_context(viewport=DESKTOP).new_page()
     page.goto(until(lambda: seen.exists() and seen.read_text().strip(), "no browser is opened"))
+    page.click("button")
     card = page.wait_for_selector(".running .card")
     seen.unlink()
     assert "Fix the build" in card.inner_text() and "running" in card.inner_text()

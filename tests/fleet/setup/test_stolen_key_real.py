@@ -4,54 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from clisup.errors import ClisupError, ConfigurationError, WorldError
+from clisup.errors import ConfigurationError, WorldError
 from clisup.fleet import nats_engine
 from clisup.fleet.chain import chunk_subject
 from clisup.fleet.engine import STREAMS, Bucket
 from clisup.fleet.jobs import JobState, write_state
-from clisup.fleet.member import read_member
+from clisup.fleet.member import Role
 from clisup.fleet.nats_engine import NatsEngine, connect, connect_member
-from clisup.fleet.setup.folder import add_member, found
+from clisup.fleet.setup.folder import found
 from clisup.fleet.setup.permissions import MEMBER_API, permissions_of
 from clisup.fleet.tunnel import call_subject
-from tests.fleet.nats_server import SERVER, free_port
+from tests.fleet.nats_server import FoundedNode
 
-PATIENCE_S = 60.0
 JOB = "5d1c9c7e-0000-4000-8000-000000000000"
-MEMBERS = {"good": ["worker"], "evil": ["worker"], "spy": ["worker", "observer"], "ci": ["operator"]}
+MEMBERS: dict[str, list[Role]] = {
+    "good": ["worker"],
+    "evil": ["worker"],
+    "spy": ["worker", "observer"],
+    "ci": ["operator"],
+}
 Play = Callable[[NatsEngine], Awaitable[None]]
 
 
-class Fleet:
-    """One node, as `clisup fleet init` makes it, with members and records of the member `good`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        found(str(folder), "team", ["127.0.0.1"], free_port())
-        for name, roles in MEMBERS.items():
-            add_member(str(folder), name, roles)  # type: ignore[arg-type]
-        node = folder / "127.0.0.1"
-        with (node / "log").open("ab") as log:
-            self.node = subprocess.Popen([SERVER, "-c", "nats.conf"], cwd=node, stdout=log, stderr=log)
-
-    def close(self) -> None:
-        self.node.kill()
-        self.node.wait()
+class Fleet(FoundedNode):
+    """One node with members and records of the member `good`."""
 
     def play(self, **plays: Play) -> None:
         """Let members act, one after the other."""
 
         async def run() -> None:
             for name, play in plays.items():
-                async with connect_member(read_member(str(self.folder / f"{name}.member"))) as engine:
+                async with connect_member(self.member(name)) as engine:
                     await play(engine)
 
         asyncio.run(run())
@@ -59,19 +48,14 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    running = Fleet(tmp_path_factory.mktemp("fleet") / "team")
-    end = time.monotonic() + PATIENCE_S
+    running = Fleet(tmp_path_factory.mktemp("fleet") / "team", MEMBERS)
+    running.start()
     try:
-        while True:
-            try:
-                running.play(admin=lambda engine: engine.prepare(1, 64 * 1024 * 1024), good=_works, ci=_submits)
-                break
-            except ClisupError:
-                assert time.monotonic() < end, (running.folder / "127.0.0.1" / "log").read_text()
-                time.sleep(0.2)
+        running.prepare(64 * 1024 * 1024)
+        running.play(good=_works, ci=_submits)
         yield running
     finally:
-        running.close()
+        running.kill()
 
 
 async def _works(engine: NatsEngine) -> None:
