@@ -15,8 +15,9 @@ from clisup.daemon.clients.buffer_budget import BufferBudget, HeldBytes
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.metrics import Metrics
-from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.errors import ClisupError, UsageError
 from clisup.host.log import event_logger
+from clisup.host.shortage import overloaded
 from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
 from clisup.policy.fair_queue import Share
 from clisup.wire.jsonrpc import encode_error
@@ -108,7 +109,7 @@ class Server:
             below = peer.uid in own_uids() and comes_from(peer.pid, self._keepers(), self._reaper)
             refusal = self._refusal(peer, below=below)
         except OSError as error:  # no descriptor or memory is left for the check
-            below, refusal = True, _overloaded(error)
+            below, refusal = True, overloaded("see who the client is", error)
         if refusal is not None:
             self._metrics.count("clisup_refused_connections_total")
             self._log_refusal(peer, refusal)
@@ -169,15 +170,6 @@ class Server:
         if (now := trio.current_time()) - self._refused_at >= REFUSALS_LOGGED_S:
             _log.warning("client refused", uid=peer.uid, pid=peer.pid, reason=refusal.message, since_last=self._refused)
             self._refused_at, self._refused = now, 0
-
-
-def _overloaded(error: OSError) -> ClisupError:
-    return WorldError(
-        f"overloaded: the identity of the client is unknown: {error.strerror}",
-        kind="overloaded",
-        hint="try again; check the daemon's limits of open files and memory",
-        retry_after_s=1,
-    )
 
 
 async def _refuse(stream: trio.SocketStream, error: ClisupError) -> None:
