@@ -556,6 +556,15 @@ def test_the_daemons_side_loads_no_module_that_starts_programs() -> None:
     report(found, "programs are started by clisup.host.process.helpers:")
 
 
+def test_only_one_file_of_the_daemons_side_starts_threads() -> None:
+    """A thread that the system does not start is `overloaded`, so every caller goes through one function."""
+    checked = [
+        m for m in all_modules() if m.part in ("clisup.daemon", "clisup.host") and m.name != "clisup.host.threads"
+    ]
+    wanted = {"trio": {"to_thread"}, "threading": {"Thread"}, "_thread": {"start_new_thread"}}
+    report([line for m in checked for line in used(m, wanted)], "threads are started by clisup.host.threads:")
+
+
 def test_only_one_file_of_the_daemons_side_reads_the_environment() -> None:
     side = (
         *PURE[:4],

@@ -20,6 +20,7 @@ from clisup.host import clock
 from clisup.host.config_file import with_credentials
 from clisup.host.log import LOG, event_logger
 from clisup.host.otlp import check_installed
+from clisup.host.threads import in_thread
 from clisup.model.lifecycle import SessionState
 
 __all__ = ["check_restart", "reload"]
@@ -90,7 +91,7 @@ async def _read(daemon: Daemon) -> tuple[Config, Backends]:
     with trio.move_on_after(
         READ_LIMIT_S
     ):  # with a limiter of its own: a thread that hangs must not take one from a journal
-        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=daemon.reading)
+        return await in_thread(read, abandon_on_cancel=True, limiter=daemon.reading)
     raise WorldError(
         f"{daemon.config_file.path} could not be read within {READ_LIMIT_S:g} s, so nothing was reloaded",
         kind="storage_failed",

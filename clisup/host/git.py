@@ -24,6 +24,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.host.files import make_private_dir, read_file, storage_error
 from clisup.host.git_settings import Setting, allowed_settings, filters_of, is_sparse, parsed, rendered
 from clisup.host.process.helpers import HelperOutput, ask
+from clisup.host.threads import in_thread
 
 __all__ = ["GIT_AT_ONCE", "GIT_LIMIT_S", "Git", "GitOutput", "GitPlace", "git_environment"]
 
@@ -182,7 +183,7 @@ class Git:
 
     async def _listed(self, path: str) -> list[Setting]:
         try:
-            data = await trio.to_thread.run_sync(partial(read_file, path, GIT_CONFIG_LIMIT, follow=True))
+            data = await in_thread(partial(read_file, path, GIT_CONFIG_LIMIT, follow=True))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -224,12 +225,12 @@ class Git:
     async def _copy(self, place: GitPlace, settings: list[Setting]) -> AsyncIterator[str]:
         """Make a common directory with links to the real one, and with the allowed settings. Remove it afterwards."""
         data = rendered(allowed_settings(settings))
-        copy = await trio.to_thread.run_sync(self._make_copy, place.common_dir, data)
+        copy = await in_thread(self._make_copy, place.common_dir, data)
         try:
             yield copy
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(lambda: shutil.rmtree(copy, ignore_errors=True))
+                await in_thread(lambda: shutil.rmtree(copy, ignore_errors=True))
 
     def _make_copy(self, common_dir: str, data: bytes) -> str:
         try:
@@ -275,7 +276,7 @@ class Git:
 
     async def _failure(self, command: str, limit_s: float, done: HelperOutput) -> WorldError:
         path, code = self._env.get("PATH", os.defpath), done.exit_code
-        if code is None and await trio.to_thread.run_sync(lambda: shutil.which("git", path=path)) is None:
+        if code is None and await in_thread(lambda: shutil.which("git", path=path)) is None:
             return WorldError(
                 f"git not found on the daemon's PATH ({path})",
                 kind="git_failed",

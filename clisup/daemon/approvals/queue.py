@@ -25,6 +25,7 @@ from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.log import event_logger
 from clisup.host.safe_paths import real_paths
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor, ApprovalRequested, ApprovalResolved, ResolvedBy
 from clisup.model.sessions.turn_state import ApprovalEntry
 from clisup.policy.approval_rules import Judgement, ToolQuestion, judge, paths_of
@@ -228,14 +229,14 @@ class ApprovalQueue:
         try:
             if any(rule.path is not None for rule in (*session, *backend)) and (paths := _readable_paths(event)):
                 with trio.fail_after(PATHS_LIMIT_S):
-                    real, real_cwd = await trio.to_thread.run_sync(real_paths, paths, cwd, abandon_on_cancel=True)
+                    real, real_cwd = await in_thread(real_paths, paths, cwd, abandon_on_cancel=True)
                 asked = asked._replace(real=real, real_cwd=real_cwd)
         except (OSError, ValueError, trio.TooSlowError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__  # without the path: a path is tool input
             _log.warning("approval paths not followed", session=self._context.id, error=why)
             return Judgement("deny", "error: its paths could not be followed")
         if is_over(event.input, JUDGED_AT_ONCE):
-            return await trio.to_thread.run_sync(judge, asked, session, backend)
+            return await in_thread(judge, asked, session, backend)
         return judge(asked, session, backend)
 
     async def _apply(self, run: Run, given: _ClientAnswer) -> None:

@@ -17,6 +17,7 @@ from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.daemon.metrics import COUNTED, Meter, Metrics
 from clisup.errors import WorldError
 from clisup.host import clock
+from clisup.host.threads import in_thread
 from clisup.model.envelope import Envelopes
 from clisup.model.events import ContentDelta, EventBase, Notice
 from clisup.model.journal import JournalBlock, Source, StoredEvent, blocks_of, encode_block, event_type
@@ -289,7 +290,7 @@ class Recorder:
         async with self._syncing:  # a second caller must not return before the events of the first are on disk
             with self._storage.watched(), trio.CancelScope(shield=True):
                 began = clock.monotonic()
-                await trio.to_thread.run_sync(_synced, self._store, self._store.unsynced(), then)
+                await in_thread(_synced, self._store, self._store.unsynced(), then)
                 self.meter.metrics.observe("clisup_journal_sync_duration_seconds", clock.monotonic() - began)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.files import probe_write
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.policy.storage_health import StorageHealth
 
 __all__ = ["STORAGE_RETRY_S", "Storage"]
@@ -83,7 +84,7 @@ class Storage:
             await trio.sleep(PROBE_S)
             try:
                 with self.watched():
-                    await trio.to_thread.run_sync(probe_write, self._dir)
+                    await in_thread(probe_write, self._dir)
             except WorldError:
                 continue
             if self._health.worked(now=clock.monotonic(), ts=clock.timestamp()):

@@ -12,6 +12,7 @@ import trio
 from clisup.config.model import NotifyConfig
 from clisup.host import clock
 from clisup.host.process.helpers import run_helper
+from clisup.host.threads import in_thread
 from clisup.policy.notify import NotifyMessage, one_line, request_of, signature, signing_key
 
 __all__ = ["Delivery", "Outcome"]
@@ -89,7 +90,7 @@ class Delivery:
             key = signing_key(config.secret.get_secret_value())
             headers |= signature(key, message.id, int(clock.wall()), request.body)
         with trio.move_on_after(limit_s):
-            answer = await trio.to_thread.run_sync(
+            answer = await in_thread(
                 lambda: post(url, request.body, headers, timeout_s=limit_s),
                 abandon_on_cancel=True,
                 limiter=self._threads,

@@ -8,6 +8,7 @@ import trio
 
 from clisup.host import clock
 from clisup.host.git_head import branch_of
+from clisup.host.threads import in_thread
 
 BRANCH_LOOK_S = 3.0
 """Lifetime of a known branch."""
@@ -36,7 +37,7 @@ class BranchLook:
         if not old or not self._reader.available_tokens:
             return
         with trio.move_on_after(BRANCH_WAIT_S):
-            found = await trio.to_thread.run_sync(_look, old, abandon_on_cancel=True, limiter=self._reader)
+            found = await in_thread(_look, old, abandon_on_cancel=True, limiter=self._reader)
             if len(self._found) + len(found) > MAX_BRANCHES:
                 self._found.clear()
             self._found.update({path: (now, branch) for path, branch in found.items()})

@@ -18,6 +18,7 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
+from clisup.host.threads import in_thread
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
 from clisup.store.session_dir import SessionDir
@@ -62,7 +63,7 @@ class Clearing:
         """Find garbage, and remove it unless this is a dry run. Raises `WorldError(storage_failed)`."""
         facts = self._facts()
         due = await self._retention.due()
-        found = await trio.to_thread.run_sync(lambda: list(find(facts, params.older_than_s, due)))
+        found = await in_thread(lambda: list(find(facts, params.older_than_s, due)))
         chosen = chosen_of(params, found)
         failed = {} if params.dry_run else await self._remove_all(chosen)
         damaged, storage = self._manager.damaged, self._manager.services.storage
@@ -110,7 +111,7 @@ class Clearing:
                 return "the session is active again"
             return garbage.remove(item)
         else:
-            return await trio.to_thread.run_sync(garbage.remove, item)
+            return await in_thread(garbage.remove, item)
         return None
 
 
@@ -123,7 +124,7 @@ async def tidy_worktrees(
         owner, path = record.worktree.owner, record.worktree.path
         if owner in damaged or stopping():
             continue  # an unreadable session may be open
-        size = await trio.to_thread.run_sync(garbage.size_of, path)
+        size = await in_thread(garbage.size_of, path)
         reason = await worktrees.tidy(owner, dry_run=dry_run)
         if reason is None:
             why = f"its session is closed, and branch {record.worktree.branch} has landed"

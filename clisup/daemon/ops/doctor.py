@@ -20,6 +20,7 @@ from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, kernel_version, missing_features, user_name
 from clisup.host.process.helpers import ask
 from clisup.host.systemd.service import service_facts
+from clisup.host.threads import in_thread
 from clisup.ops.doctor import DirectoryFacts, Finding, MachineFacts, check_machine
 from clisup.ops.doctor_backend import BackendFacts, check_backend
 from clisup.ops.drift import DriftEntry
@@ -114,7 +115,7 @@ async def _look_at(path: str, *, entries: bool = False) -> DirectoryFacts:
     """Read the directory in a thread. A thread that does not return is abandoned, and the facts are unknown."""
     with trio.move_on_after(LOOK_LIMIT_S):
         look = partial(directory_facts, path, entries=entries)
-        return await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        return await in_thread(look, abandon_on_cancel=True)
     return DirectoryFacts(path, obstacle=f"its file system did not answer within {LOOK_LIMIT_S:g} s")
 
 

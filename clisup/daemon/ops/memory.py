@@ -8,6 +8,7 @@ import trio
 
 from clisup.host import clock
 from clisup.host.process.evidence import tree_memory
+from clisup.host.threads import in_thread
 
 MEMORY_LOOK_S = 3.0
 """Lifetime of a measurement. Without runs there is no measurement."""
@@ -31,7 +32,7 @@ class MemoryLook:
             good_for = MEMORY_LOOK_S if roots <= self._found.keys() else NEW_RUN_LOOK_S
             if self._at is not None and clock.monotonic() - self._at < good_for:
                 return
-            self._found = await trio.to_thread.run_sync(tree_memory, roots) if roots else {}
+            self._found = await in_thread(tree_memory, roots) if roots else {}
             self._at = clock.monotonic()
 
     def of(self, keeper: int | None) -> int | None:

@@ -19,6 +19,7 @@ from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.files import storage_error
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part, expired, shares
@@ -108,7 +109,7 @@ class Retention:
         sessions = list(self._manager)
         for at in range(0, len(sessions), LOOKED_AT_ONCE):
             some = sessions[at : at + LOOKED_AT_ONCE]
-            looks = await trio.to_thread.run_sync(_look_at_all, [session.dir for session in some])
+            looks = await in_thread(_look_at_all, [session.dir for session in some])
             for session, look in zip(some, looks, strict=True):
                 if isinstance(look, OSError):
                     _log_failure(look)
@@ -128,8 +129,8 @@ class Retention:
             first_seq = session.recorder.first_seq
             if part.upto < first_seq:  # an active session keeps the segment that it writes
                 runs = [session.dir.run(run).path for run in part.runs]
-                await trio.to_thread.run_sync(_remove_below, session.dir.journal, first_seq, runs)
-                await trio.to_thread.run_sync(session.dir.drop_kept_before, part.written - PROMPT_SLACK_S)
+                await in_thread(_remove_below, session.dir.journal, first_seq, runs)
+                await in_thread(session.dir.drop_kept_before, part.written - PROMPT_SLACK_S)
         failpoint("retention.after")
 
 

@@ -23,6 +23,7 @@ from clisup.errors import ClisupError
 from clisup.host.files import make_private_dir
 from clisup.host.log import event_logger
 from clisup.host.otlp import OtlpSender, SpanSender
+from clisup.host.threads import in_thread
 from clisup.model.journal import event_type
 from clisup.ops.spans import TRACED, SessionTrace, Span, TracedSession
 from clisup.store.cursor_store import CursorFile, CursorStore, begin_after
@@ -193,7 +194,7 @@ class Tracing:
             while self._queue and sum(len(e.spans) for e in batch) + len(self._queue[0].spans) <= BATCH:
                 batch.append(self._pop())
             spans = [span for ended in batch for span in ended.spans]
-            sent = await trio.to_thread.run_sync(self._sender.send, spans, abandon_on_cancel=True)
+            sent = await in_thread(self._sender.send, spans, abandon_on_cancel=True)
             for ended in batch:
                 self._done(ended, "exported" if sent else "failed")
             self._log_change(failed=not sent)

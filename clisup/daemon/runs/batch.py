@@ -12,6 +12,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.model.events import EventBase, StderrLine, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.policy.spill import Blob, raw_name
@@ -82,7 +83,7 @@ class Batch:
                 blob = self._long[0]
                 try:
                     with self._storage.watched():
-                        await trio.to_thread.run_sync(self._dir.save_blob, blob.name, blob.data)
+                        await in_thread(self._dir.save_blob, blob.name, blob.data)
                 except WorldError as error:
                     await self.wait_for_disk(error)
                 else:

@@ -18,6 +18,7 @@ from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.runs.termination import Termination
 from clisup.host import clock
 from clisup.host.process.evidence import Evidence, look
+from clisup.host.threads import in_thread
 from clisup.model.events import EventBase, WatchdogNotice
 from clisup.policy.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, TurnTimeouts, Verdict, Watchdog, ladder_for
 
@@ -173,16 +174,14 @@ class WatchdogTask:
         return {**now.words(), "grew": self._grew}
 
     async def _probe(self) -> Evidence:
-        self._evidence = await trio.to_thread.run_sync(
-            lambda: look(self._keeper.keeper_pid, cli_pid=self._sink.turn.pid)
-        )
+        self._evidence = await in_thread(lambda: look(self._keeper.keeper_pid, cli_pid=self._sink.turn.pid))
         return self._evidence
 
     async def check_limits(self) -> None:
         """Check the limits of memory and processes every second, and end a run over a limit."""
         limits = self._limits
         while limits.memory or limits.pids:
-            seen = await trio.to_thread.run_sync(look, self._keeper.keeper_pid)
+            seen = await in_thread(look, self._keeper.keeper_pid)
             if not self._keeper.ending and limits.memory and seen.rss_bytes > limits.memory:
                 self._termination.end(
                     "memory", ladder_for("term", self.timeouts), limit=limits.memory, seen=seen.rss_bytes

@@ -19,6 +19,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import ClisupError, UsageError
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses, Question, find_writers
+from clisup.host.threads import in_thread
 from clisup.model.events import Notice
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
@@ -118,7 +119,7 @@ class CliSession:
         known = context.ledger.transcript
         if known is None or known.get("native") != context.native_id:
             return
-        now = await trio.to_thread.run_sync(transcript_mark, self.pattern())
+        now = await in_thread(transcript_mark, self.pattern())
         if (words := _difference(known, now)) is not None:
             message = f"somebody else wrote to the CLI's transcript since the last run: {words}"
             await context.recorder.record_with_retry(
@@ -141,7 +142,7 @@ async def check_foreign_writer(
     question = Question(rules, rules.directory(backend.own_environment(request_env)), native_id, own)
     pid: int | None = None
     with trio.move_on_after(CHECK_LIMIT_S) as scope:
-        [pid] = await trio.to_thread.run_sync(
+        [pid] = await in_thread(
             find_writers, [question], frozenset(services.own), abandon_on_cancel=True, limiter=services.writer_checks
         )
     if scope.cancelled_caught:  # a hanging file system skips the check, and does not stop the turn

@@ -20,6 +20,7 @@ from clisup.config.session_spec import SessionSpec
 from clisup.daemon.sessions.session import Session
 from clisup.errors import UsageError
 from clisup.host import clock
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor, SessionForked
 from clisup.model.journal import event_type
 from clisup.model.lifecycle import SessionState
@@ -110,7 +111,7 @@ async def make_fork(
         record = partial(directory.create, spec, *private)
         lines = parts_of(point.path, plan.parts, rewrite)
         target = _beside(point.path, source.context.native_id, native_id)
-        copy = await trio.to_thread.run_sync(write_session, directory, target, lines, record)
+        copy = await in_thread(write_session, directory, target, lines, record)
     return spec, copy
 
 
@@ -138,7 +139,7 @@ async def _settled_plan(source: Session, rules: ForkRules, at_turn: str | None) 
         point = await _point(source, at_turn)
         over = trio.current_time() >= until
         try:
-            plan = await trio.to_thread.run_sync(_plan, rules, point)
+            plan = await in_thread(_plan, rules, point)
             if plan.complete or over:
                 return point, plan
         except UsageError:
@@ -202,7 +203,7 @@ async def _traces(source: Session) -> list[TurnTrace]:
             await trio.lowlevel.checkpoint()
     finally:
         reader.close()
-    return traces.located(await trio.to_thread.run_sync(_marks, source.dir, source.context.native_id))
+    return traces.located(await in_thread(_marks, source.dir, source.context.native_id))
 
 
 def _marks(directory: SessionDir, native_id: str) -> list[RunMark]:

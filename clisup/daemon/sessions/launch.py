@@ -7,8 +7,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-import trio
-
 from clisup.backends.base import LaunchRequest, LaunchSpec
 from clisup.daemon.backends import Backend
 from clisup.daemon.sessions.cli_session import CliSession
@@ -17,6 +15,7 @@ from clisup.daemon.tools.calls import SessionTools, servers_with_bridge
 from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
 from clisup.host.process.keepers import KEEPER_PROTO
+from clisup.host.threads import in_thread
 from clisup.model.prompts.content import cached_parts, content_of
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.turn_state import Intent
@@ -103,10 +102,10 @@ class Launcher:
             intent["live"] = draft.fingerprint
         failpoint("intent.before")
         with context.services.storage.watched():
-            await trio.to_thread.run_sync(run_dir.create, intent, draft.spec.files)
+            await in_thread(run_dir.create, intent, draft.spec.files)
             if self._tools is not None:
                 config = {**context.dir.read_mcp(), "mcpServers": draft.request.mcp_servers}
-                await trio.to_thread.run_sync(context.dir.write_bridge_config, config)
+                await in_thread(context.dir.write_bridge_config, config)
         failpoint("intent.after")
         return Launch(number, run_dir, draft, cgroup)
 

@@ -12,6 +12,7 @@ import trio
 from clisup.daemon.backends import Backend
 from clisup.daemon.services import Services
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.model.prompts.kept import title_of
 from clisup.store.native_sessions import TranscriptEdges, newest_transcripts
 from clisup.wire.results import BackendSessionsResult, NativeSessionInfo
@@ -36,7 +37,7 @@ async def native_sessions(
     for backend in backends:
         look = partial(_of_backend, backend, cwd, limit)
         with trio.move_on_after(LOOK_LIMIT_S) as scope:
-            for item in await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=services.writer_checks):
+            for item in await in_thread(look, abandon_on_cancel=True, limiter=services.writer_checks):
                 known = owners.get(item.native_session_id)
                 found.setdefault(item.native_session_id, item.model_copy(update={"session_id": known}))
         if scope.cancelled_caught:

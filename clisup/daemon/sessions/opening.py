@@ -22,6 +22,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor
 from clisup.policy.versions import in_range
 from clisup.store.opened import Opened
@@ -65,11 +66,7 @@ class SessionOpening:
         permission_denied; `WorldError`: backend_unavailable, backend_version_unsupported, storage_failed.
         """
         session_id = params.session_id or str(uuid.uuid4())
-        digest = (
-            await trio.to_thread.run_sync(_digest, session_id, params)
-            if params.history
-            else _digest(session_id, params)
-        )
+        digest = await in_thread(_digest, session_id, params) if params.history else _digest(session_id, params)
         await self._made(session_id)
         if session_id not in self._sessions:
             if params.backend is None:
@@ -275,8 +272,8 @@ class SessionOpening:
         record = partial(directory.create, spec, params.env or {}, params.system_prompt, mcp, tools)
         with self._services.storage.watched():
             if seeding is not None:
-                return self._begin_written(spec, await trio.to_thread.run_sync(seeding.write, spec, directory, record))
-            await trio.to_thread.run_sync(record)
+                return self._begin_written(spec, await in_thread(seeding.write, spec, directory, record))
+            await in_thread(record)
             return self._begin(spec)
 
     def _begin(self, spec: SessionSpec) -> Session:

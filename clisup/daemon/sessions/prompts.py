@@ -13,6 +13,7 @@ from clisup.daemon.limits.rate_limit_gate import RateLimitGate
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.steering import Steering
 from clisup.errors import ClisupError, UsageError, WorldError
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor, PromptAccepted
 from clisup.model.prompts import content
 from clisup.model.prompts.kept import title_of
@@ -99,7 +100,7 @@ class PromptQueue:
         turn_id = context.next_turn_id()
         try:
             with context.services.storage.watched():
-                kept, blob, digest = await trio.to_thread.run_sync(context.save_prompt, turn_id, stored)
+                kept, blob, digest = await in_thread(context.save_prompt, turn_id, stored)
         finally:
             self._drop_if_closed(turn_id)
         waiting = len(ledger.queue) + (ledger.current is not None)

@@ -31,6 +31,7 @@ from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.helpers import HELPERS
 from clisup.host.process.own_process import machine_memory
 from clisup.host.shortage import shortage_of
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.store.cursor_store import CursorStore
@@ -85,8 +86,8 @@ class Manager:
 
         Raises `WorldError(overloaded)` for a shortage: to set a session aside would end its CLI.
         """
-        await trio.to_thread.run_sync(empty_trash, self.state_dir)
-        await trio.to_thread.run_sync(self.services.worktrees.load)
+        await in_thread(empty_trash, self.state_dir)
+        await in_thread(self.services.worktrees.load)
         for number, session_id in enumerate(list_sessions(self.state_dir)):
             try:
                 self._load_one(session_id)
@@ -295,7 +296,7 @@ class Manager:
         own = (*self.services.at_ends, *self.services.at_notices)
         for watcher in (*self.services.everywhere, *own, *session.recorder.watchers):
             watcher.forget(session_id)
-        await trio.to_thread.run_sync(lambda: shutil.rmtree(trash, ignore_errors=True))
+        await in_thread(lambda: shutil.rmtree(trash, ignore_errors=True))
 
     async def look(self, sessions: Iterable[Session]) -> None:
         """Refresh the rows' `rss_bytes` and `branch`."""

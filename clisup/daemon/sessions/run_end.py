@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import trio
 from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
@@ -19,6 +18,7 @@ from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.sessions.turn_recorder import carried_totals
 from clisup.host.failpoints import failpoint
 from clisup.host.process import cgroups
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnEnding, TurnState
@@ -73,7 +73,7 @@ class RunCloser:
         if turn is None:
             return None
         if not turn.process_exited:
-            mark = await trio.to_thread.run_sync(self._cli.mark)
+            mark = await in_thread(self._cli.mark)
             item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
             await context.recorder.record_with_retry(lambda: self._approvals.closed_with(item))
         self._approvals.refuse_answers()
@@ -96,7 +96,7 @@ class RunCloser:
         )
         # Some CLIs print nothing before the model's answer: while they repeat requests, their silence is that of a start.
         if done.error is not None and done.error.kind in ("idle_timeout", "startup_timeout"):
-            error = await trio.to_thread.run_sync(self._because, done.error, end, turn, run_dir)
+            error = await in_thread(self._because, done.error, end, turn, run_dir)
             done = replace(done, error=error)
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
@@ -105,7 +105,7 @@ class RunCloser:
             await context.recorder.record_with_retry(lambda: [Item(_CORRECTIONS[correction], turn.id)])
             return correction
         if not record.known and run.terminal is None and turn.ending is None and not turn.answered:
-            evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
+            evidence = await in_thread(self._cli.evidence, turn, run_dir)
             done = replace(done, delivery="uncertain", evidence=evidence)
         lost = done.error is not None and done.error.kind == "session_not_found"
         memo = carried_totals(context, run.terminal, answered=turn.answered) | (
@@ -142,7 +142,7 @@ class RunCloser:
         """
         if not run.used_before or run.spoke or turn.origin != "prompt" or turn.ending is not None:
             return False
-        evidence = await trio.to_thread.run_sync(self._cli.evidence, turn, run_dir)
+        evidence = await in_thread(self._cli.evidence, turn, run_dir)
         return bool(evidence["transcript"] == "prompt_not_found")
 
 

@@ -19,6 +19,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Launcher
+from clisup.host.threads import in_thread
 from clisup.model.events import Actor, Notice, PromptAccepted
 from clisup.model.prompts.options import StoredPrompt
 from clisup.model.sessions.ledger import TurnRecord
@@ -70,7 +71,7 @@ class Steering:
         if line is None:
             return None
         with context.services.storage.watched():
-            kept, blob, digest = await trio.to_thread.run_sync(context.save_prompt, stored_name(prompt_id), prompt)
+            kept, blob, digest = await in_thread(context.save_prompt, stored_name(prompt_id), prompt)
         event = PromptAccepted(key=key, delivery="steered", actor=actor, prompt_id=prompt_id, text=kept.text,
                                images=kept.images, blob=blob)  # fmt: skip
         still_running = lambda: context.ledger.current is turn and context.live_run is run and not run.ending  # noqa: E731

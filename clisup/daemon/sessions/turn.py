@@ -33,6 +33,7 @@ from clisup.host.locks import FileLock
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import remove_stale_locks
 from clisup.host.shortage import is_shortage, overloaded
+from clisup.host.threads import in_thread
 from clisup.model.events import (
     Actor,
     EventBase,
@@ -340,7 +341,7 @@ class TurnRunner:
         launch = await self._launcher.prepare(turn.id, prompt, self._mode)
         self._announce(turn, launch, prompt)
         if launch.spec.stale_locks:
-            await trio.to_thread.run_sync(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
+            await in_thread(remove_stale_locks, launch.spec.stale_locks, launch.draft.env)
         keeper = await context.services.keepers.start(
             self._launcher.keeper_spec(launch, self._timeouts), context.nursery
         )

@@ -6,8 +6,6 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-import trio
-
 from clisup.config.session_spec import SessionWorktree
 from clisup.daemon.worktrees.links import fault_of_link
 from clisup.daemon.worktrees.repository import (
@@ -22,6 +20,7 @@ from clisup.daemon.worktrees.repository import (
 )
 from clisup.errors import UsageError
 from clisup.host.git import Git, GitOutput
+from clisup.host.threads import in_thread
 from clisup.wire.results import ChangedFile, DiffResult, DiscardResult, LandResult, WorktreeCommit
 
 __all__ = ["MAX_LISTED", "Standing", "compare", "discard", "land", "remove_finished", "standing_of"]
@@ -70,7 +69,7 @@ async def standing_of(git: Git, worktree: SessionWorktree) -> Standing:
     """Return the state of a worktree. Raises `UsageError(worktree_refused)` if worktree or repository is gone."""
     known = await entries(git, worktree)
     entry = next((entry for entry in known if entry.path == worktree.path), None)
-    if entry is None or not await trio.to_thread.run_sync(os.path.isdir, worktree.path):
+    if entry is None or not await in_thread(os.path.isdir, worktree.path):
         raise refused(
             "worktree_gone",
             f"the worktree at {worktree.path} is gone",
@@ -78,7 +77,7 @@ async def standing_of(git: Git, worktree: SessionWorktree) -> Standing:
             branch=worktree.branch,
         )
     place = files_of(worktree)
-    fault = await trio.to_thread.run_sync(fault_of_link, place.common_dir, place.git_dir, worktree.path)
+    fault = await in_thread(fault_of_link, place.common_dir, place.git_dir, worktree.path)
     head = None if fault else await commit_of(git, place, "HEAD")
     if head is None:
         raise refused(
@@ -332,7 +331,7 @@ async def remove_finished(git: Git, worktree: SessionWorktree, *, dry_run: bool 
 
 
 async def _exists(path: str) -> bool:
-    return await trio.to_thread.run_sync(os.path.lexists, path)
+    return await in_thread(os.path.lexists, path)
 
 
 async def _branch(git: Git, worktree: SessionWorktree) -> str | None:
@@ -346,7 +345,7 @@ async def _drop_branch(git: Git, worktree: SessionWorktree, head: str) -> list[s
         if not done.ok:
             return [done.reason]
     with suppress(OSError):  # other worktrees are in it
-        await trio.to_thread.run_sync(os.rmdir, os.path.dirname(worktree.path))
+        await in_thread(os.rmdir, os.path.dirname(worktree.path))
     return []
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import trio
-
 from clisup.config.session_spec import SessionWorktree
 from clisup.daemon.worktrees.links import fault_of_link, find_own_git_dir, foreign_tree, write_link
 from clisup.errors import UsageError, WorldError
 from clisup.host.files import write_atomic
 from clisup.host.git import Git, GitOutput, GitPlace
 from clisup.host.safe_paths import is_within
+from clisup.host.threads import in_thread
 from clisup.store.worktree_records import BRANCH_PREFIX, directory_of_worktrees
 
 __all__ = [
@@ -92,7 +91,7 @@ async def located(worktree: SessionWorktree) -> SessionWorktree:
     """Return the worktree with its own directory in the repository, which records of older versions lack."""
     if worktree.own_git_dir is not None:
         return worktree
-    own = await trio.to_thread.run_sync(find_own_git_dir, worktree.git_dir, worktree.path)
+    own = await in_thread(find_own_git_dir, worktree.git_dir, worktree.path)
     return worktree.model_copy(update={"own_git_dir": own})
 
 
@@ -129,7 +128,7 @@ async def inspect(git: Git, cwd: str) -> Repository:
     if outer.line:
         raise _submodules(f"{lines[0]} is a submodule of {outer.line}")
     top, common, own = lines[:3]
-    if (fault := await trio.to_thread.run_sync(foreign_tree, top, common, own)) is not None:
+    if (fault := await in_thread(foreign_tree, top, common, own)) is not None:
         raise refused(
             "not_a_repository",
             f"cannot make a worktree of {cwd}: {fault}",
@@ -234,10 +233,10 @@ async def holder_of(git: Git, worktree: SessionWorktree, branch: str) -> GitPlac
     if at is None:
         return None
     path, common = known[at].path, worktree.git_dir
-    own = common if at == 0 else await trio.to_thread.run_sync(find_own_git_dir, common, path)
+    own = common if at == 0 else await in_thread(find_own_git_dir, common, path)
     fault: str | None = f"{common} has no single entry for it"
     if own is not None:
-        fault = await trio.to_thread.run_sync(fault_of_link, common, own, path)
+        fault = await in_thread(fault_of_link, common, own, path)
         if fault is None:
             return GitPlace(own, common, path)
     raise refused(
@@ -267,7 +266,7 @@ async def check_free(git: Git, wanted: SessionWorktree) -> None:
                 another,
                 branch=branch,
             )
-    if await trio.to_thread.run_sync(os.path.lexists, wanted.path):
+    if await in_thread(os.path.lexists, wanted.path):
         raise refused(
             "directory_taken", f"cannot make a worktree at {wanted.path}: the path exists", another, path=wanted.path
         )
@@ -282,7 +281,7 @@ async def check_within(wanted: SessionWorktree, cwd: str, directory: str | None)
         return
     places = {"worktree": wanted.path, "repository": wanted.repository, "git directory": wanted.git_dir, "cwd": cwd}
     for what, path in places.items():
-        if not await trio.to_thread.run_sync(is_within, path, directory):
+        if not await in_thread(is_within, path, directory):
             raise refused(
                 "outside",
                 f"cannot make a worktree at {wanted.path}: the {what} {path} is outside of {directory}",
@@ -320,14 +319,14 @@ async def reset_new(git: Git, wanted: SessionWorktree, source: GitPlace) -> None
         if sparse:
             write_atomic(os.path.join(place.git_dir, "config.worktree"), sparse)
 
-    await trio.to_thread.run_sync(prepare)
+    await in_thread(prepare)
     done = await git.run(place, "reset", "--hard", "-q")
     if not done.ok:
         raise failed(f"check out {wanted.base[:12]} at {wanted.path}", done)
 
 
 async def _has_index(place: GitPlace) -> bool:
-    return await trio.to_thread.run_sync(os.path.exists, os.path.join(place.git_dir, "index"))
+    return await in_thread(os.path.exists, os.path.join(place.git_dir, "index"))
 
 
 async def undo(git: Git, wanted: SessionWorktree) -> None:

@@ -12,6 +12,7 @@ from clisup.daemon.worktrees import changes, repository
 from clisup.errors import ClisupError
 from clisup.host.git import Git
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.model.structs import JsonObject
 from clisup.store.worktree_records import (
     WorktreeRecord,
@@ -107,7 +108,7 @@ class Worktrees:
         return wanted, plan.cwd
 
     async def _save(self, record: WorktreeRecord) -> None:
-        await trio.to_thread.run_sync(save_record, self._state_dir, record)
+        await in_thread(save_record, self._state_dir, record)
         self._records[record.worktree.owner] = record
 
     async def _clear(self, left: WorktreeRecord) -> None:
@@ -220,7 +221,7 @@ class Worktrees:
             return []
         kept = self._records[owner] = record.keep(", ".join(reasons))
         with suppress(ClisupError):  # the next cleanup finds the reasons again
-            await trio.to_thread.run_sync(save_record, self._state_dir, kept)
+            await in_thread(save_record, self._state_dir, kept)
         _log.info("worktree kept", path=path, reasons=reasons)
         return reasons
 

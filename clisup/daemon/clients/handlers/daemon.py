@@ -12,6 +12,7 @@ from clisup.daemon.ops.cleanup import Clearing
 from clisup.errors import UsageError
 from clisup.host import clock
 from clisup.host.log import LOG
+from clisup.host.threads import in_thread
 from clisup.wire.methods import METHODS, PROTOCOL_VERSION
 from clisup.wire.params import (
     Empty,
@@ -84,7 +85,7 @@ class DaemonHandlers:
             for model in models_of(METHODS):
                 model.model_rebuild()  # not in the thread: a request may build the same model at that moment
                 await trio.lowlevel.checkpoint()
-            self._openrpc = await trio.to_thread.run_sync(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
+            self._openrpc = await in_thread(document, METHODS, PROTOCOL_VERSION)  # 0.2 s
         return self._openrpc
 
     async def status(self, connection: Connection, params: Empty) -> bytes:
@@ -96,7 +97,7 @@ class DaemonHandlers:
         return LogResult(lines=lines[-params.limit :], dropped=dropped, held_back=dict(LOG.rate.held)).to_json()
 
     async def metrics(self, connection: Connection, params: MetricsParams) -> bytes:
-        await trio.to_thread.run_sync(import_module, "clisup.daemon.ops.exposition")  # the first import is slow
+        await in_thread(import_module, "clisup.daemon.ops.exposition")  # the first import is slow
         from clisup.daemon.ops.exposition import CONTENT_TYPES, exposition_of
 
         await connection.share.wait_for_piece()  # the text takes ten milliseconds
