@@ -327,12 +327,13 @@ class KeeperLink:
     # -- a keeper that cannot be reached
 
     async def _look_at_files(self) -> None:
-        """Search the run's directory for the fate of the keeper. Wait a moment if the directory does not tell."""
+        """Search the run's directory for the fate of the keeper. Wait a moment if the directory does not tell.
+
+        While a keeper holds the lock, the run goes on: a process of the CLI can write an exit record, too.
+        """
         try:
             with self._storage.watched():
-                if (record := self._dir.exit_record()) is not None:
-                    self._set_exited(exit_from_file(record))
-                elif keeper_of(self._dir) is None:
+                if keeper_of(self._dir) is None:
                     await self._declare_dead()
                 else:
                     await trio.sleep(RECONNECT_S)
@@ -340,7 +341,7 @@ class KeeperLink:
             await trio.sleep(STORAGE_RETRY_S)
 
     async def _declare_dead(self) -> None:
-        """Take the lock of a keeper that is gone without an exit record, end the remaining processes, and write the record."""
+        """Take the lock of a keeper that is gone, end the remaining processes, and read its exit record, or write one."""
         lock = FileLock(self._dir.lock)
         if lock.acquire() is not None:
             return  # the keeper was only starting
@@ -350,6 +351,8 @@ class KeeperLink:
                 record = {**UNKNOWN_EXIT, "survivors": await self._sweep()}
                 failpoint("dead.before")
                 self._dir.declare_dead(record)
+            elif self._orphans is not None and not self._orphans.released(record):
+                await self._sweep()  # none is left, unless a process of the CLI wrote the record
             self._set_exited(exit_from_file(record))
         finally:
             lock.release()

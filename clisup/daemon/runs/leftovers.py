@@ -1,29 +1,35 @@
 """Leftover processes of runs with a dead keeper, and runs of sessions that could not be loaded.
 
 The cgroup and the marker in the environment identify a process. The daemon ends only processes of this state directory,
-except processes that the orphan policy `keep` has released.
+except processes that the orphan policy `keep` has released, while a backend has this policy.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from clisup.errors import WorldError
 from clisup.host.locks import lock_holder
 from clisup.host.process import cgroups
 from clisup.host.process.tree import marked_runs, sweep
+from clisup.model.structs import JsonObject
 from clisup.store.session_dir import RunDir, SessionDir
 
 Run = tuple[str, int]
 
 
-async def end_leftovers(state_dir: str, home: cgroups.CgroupHome, spared: Container[Run]) -> list[dict[str, Any]]:
-    """End leftover processes, and return `{session, run, pid, comm}` of each. `spared` are supervised runs."""
+async def end_leftovers(
+    state_dir: str, home: cgroups.CgroupHome, spared: Container[Run], released: Callable[[JsonObject | None], bool]
+) -> list[dict[str, Any]]:
+    """End leftover processes, and return `{session, run, pid, comm}` of each.
+
+    `spared` are supervised runs. `released` tells of an exit record whether its run has released processes on purpose.
+    """
     ended: list[dict[str, Any]] = []
     for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
-        if (session_id, number) in spared or not _dead(state_dir, session_id, number):
+        if (session_id, number) in spared or not _dead(state_dir, session_id, number, released):
             continue
         cgroup = home.of(session_id, number)
         killed = await sweep(session_id, number, cgroup=cgroup)
@@ -70,12 +76,12 @@ def _cgroup_of(run: RunDir) -> str | None:
         return None
 
 
-def _dead(state_dir: str, session_id: str, number: int) -> bool:
+def _dead(state_dir: str, session_id: str, number: int, released: Callable[[JsonObject | None], bool]) -> bool:
     """Tell whether a run of this state directory has no keeper, and has released no process on purpose."""
     run = SessionDir(state_dir, session_id).run(number)
     if not os.path.isdir(run.path) or keeper_of(run) is not None:
         return False
     try:
-        return not (run.exit_record() or {}).get("kept")
+        return not released(run.exit_record())
     except WorldError:
         return False  # unknown for now: the next start looks again

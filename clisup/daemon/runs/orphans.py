@@ -17,6 +17,7 @@ import trio
 from clisup.errors import WorldError
 from clisup.host.process.tree import KILL_LIMIT_S, KILL_PAUSE_S, name_of, run_of
 from clisup.host.sockets import is_marked
+from clisup.model.structs import JsonObject
 from clisup.store.session_dir import SessionDir
 
 __all__ = ["Orphans", "children_of_this_process"]
@@ -51,8 +52,8 @@ class Orphans:
         """Send SIGKILL to the orphans of killed keepers and their descendants, and return `{pid, comm}` of each.
 
         An orphan has the mark of a keeper's CLI (`is_marked`), unlike the daemon's own children. A process that `orphans = "keep"`
-        released also has the mark and is spared. Its environment names the run, and the run's exit record shows the release. A
-        process without a run name is spared while any backend keeps orphans. Returns after `KILL_LIMIT_S` at the latest.
+        released also has the mark. It is spared while any backend keeps orphans: its environment names the run, and the run's exit
+        record shows the release. So is a process without a run name. Returns after `KILL_LIMIT_S` at the latest.
         """
         killed: dict[int, str] = {}
         with trio.move_on_after(KILL_LIMIT_S):
@@ -70,12 +71,18 @@ class Orphans:
     def _is_to_end(self, pid: int) -> bool:
         if _is_zombie(pid) or not is_marked(pid):
             return False
+        if not self._keeps():
+            return True
         if (run := run_of(pid)) is None:
-            return not self._keeps()
+            return False
         try:
-            return not (SessionDir(self._state_dir, run[0]).run(run[1]).exit_record() or {}).get("kept")
+            return not self.released(SessionDir(self._state_dir, run[0]).run(run[1]).exit_record())
         except WorldError:
             return False  # the disk does not tell whether the run released the process
+
+    def released(self, record: JsonObject | None) -> bool:
+        """Tell whether a run released processes. A process of the CLI can write the record, so the configuration counts, too."""
+        return self._keeps() and bool((record or {}).get("kept"))
 
     async def reap(self) -> None:
         """Reap adopted zombies until cancelled: orphans, and keepers of a lost zygote or of an earlier daemon in this process."""

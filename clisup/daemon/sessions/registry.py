@@ -128,7 +128,9 @@ class Manager:
     async def _end_leftovers(self) -> None:
         """End the processes of runs whose keeper died while no daemon ran. Spare the runs of running turns."""
         running = {(s.id, s.ledger.active_turn.run) for s in self if s.ledger.active_turn is not None}
-        for process in await end_leftovers(self.state_dir, self.services.cgroups, running):
+        for process in await end_leftovers(
+            self.state_dir, self.services.cgroups, running, self.services.orphans.released
+        ):
             _log.warning("leftover ended", **process)
 
     async def watch_suspends(self) -> None:

@@ -171,20 +171,25 @@ class TurnRunner:
             await self._fail(turn, _turn_error(error))
 
     def _never_ran(self, run_dir: RunDir) -> bool:
-        """Tell whether the keeper never forked. The keeper's own lock guards the decision against a late keeper."""
-        if (record := run_dir.exit_record()) is not None:
-            return bool(record.get("reason") == NEVER_STARTED["reason"])  # an earlier daemon found it out, then died
+        """Tell whether the keeper never forked. The keeper's own lock guards the decision against a late keeper.
+
+        A run that has started is never one, whatever its exit record says: a process of the CLI can write the record, too.
+        """
         if run_dir.may_have_started():
             return False
         lock = FileLock(run_dir.lock)
         try:
             if lock.acquire() is not None:
                 return False
-            if not run_dir.may_have_started() and run_dir.exit_record() is None:
-                run_dir.declare_dead(NEVER_STARTED)
-                drop_cgroup(run_dir)
-                return True
-            return False
+            if run_dir.may_have_started():
+                return False
+            if (record := run_dir.exit_record()) is not None:
+                return bool(
+                    record.get("reason") == NEVER_STARTED["reason"]
+                )  # an earlier daemon found it out, then died
+            run_dir.declare_dead(NEVER_STARTED)
+            drop_cgroup(run_dir)
+            return True
         except WorldError as error:
             if error.data.get("errno") != errno.ENOENT:
                 raise
