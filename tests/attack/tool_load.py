@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +44,18 @@ def survives(kind: str, box: Box) -> str | None:
     with suppress(Exception):
         session.ask(f"@orphan {kind} 120\nhello", timeout_s=20)
     session.call("close")
+    left = lambda: [pid for pid in _mine() if pid not in before and "clisup" not in _name(pid)]  # noqa: E731
+    return None if wait_until(lambda: not left(), AFTER_S) else f"{len(left())} processes of it live"
+
+
+def recorded(box: Box) -> str | None:
+    """A tool writes the exit record of its run, which says that the run keeps its processes, and kills its keeper."""
+    before, session, proof = set(_mine()), box.session(), box.proof()
+    record = {"reason": "exit", "exit_code": 0, "kept": [{"pid": 1, "comm": "init"}]}
+    stay = f"setsid sh -c 'echo up > {proof}; exec sleep 120' </dev/null >/dev/null 2>&1 &"
+    session.prompt(f"@bash echo '{json.dumps(record)}' > {session.dir}/runs/1/exit.json\n@bash {stay}\n@stall")
+    until(lambda: said(proof), "the child did not start")
+    os.kill(session.get()["keeper_pid"], signal.SIGKILL)
     left = lambda: [pid for pid in _mine() if pid not in before and "clisup" not in _name(pid)]  # noqa: E731
     return None if wait_until(lambda: not left(), AFTER_S) else f"{len(left())} processes of it live"
 
@@ -128,6 +142,7 @@ def filled(box: Box) -> str | None:
 ATTACKS = (
     Attack("T9", f"a fork bomb of {BOMB}", bomb),
     *(Attack("T9", f"a child that stays: {kind}", lambda box, kind=kind: survives(kind, box), kind == "double-fork") for kind in SURVIVORS),
+    Attack("T9", "an exit record of its own, and the keeper killed", recorded, short=True),
     Attack("T10", "all descriptors of a process", descriptors),
     Attack("T10", "output of 300 MB", flooded),
     Attack("T10", "fill the disk, and lose events of others", filled),
