@@ -90,6 +90,7 @@ def records(fleet: Fleet) -> dict[str, tuple[int, list[str]]]:
     return known
 
 
+CONNECTIONS = 10
 FORBIDDEN = [
     "clisup.ev.good.s.0", "$KV.BOXES.good", "$KV.SESSIONS.good.s", f"clisup.state.{JOB}.work.good", "$KV.HOLDS.team.work.good",
     f"clisup.state.{JOB}.submit.evil", f"clisup.state.{JOB}.submit.ci", "clisup.job.evil.j", "clisup.job.ci.j",
@@ -111,11 +112,15 @@ FORBIDDEN = [
 def test_what_a_workers_key_may_not_publish_is_refused(fleet: Fleet) -> None:
     before = records(fleet)
 
-    async def attack(engine: NatsEngine) -> None:
-        for subject in FORBIDDEN:
-            with pytest.raises(WorldError) as caught:
-                await engine.call(subject, b"{}", 2.0)
-            assert caught.value.kind == "permission_denied", (subject, caught.value)
+    async def attack(_: NatsEngine) -> None:
+        await asyncio.gather(*[some(FORBIDDEN[at::CONNECTIONS]) for at in range(CONNECTIONS)])
+
+    async def some(subjects: list[str]) -> None:
+        async with connect_member(fleet.member("evil")) as engine:
+            for subject in subjects:
+                with pytest.raises(WorldError) as caught:
+                    await engine.call(subject, b"{}", 2.0)
+                assert caught.value.kind == "permission_denied", (subject, caught.value)
 
     fleet.play(evil=attack)
     assert records(fleet) == before
