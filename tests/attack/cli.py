@@ -200,6 +200,7 @@ def _typed(box: Box, argv: list[str]) -> str:
 
 def _terminal(text: str, *, tty: bool) -> str | None:
     """Return a control character that came through. On a terminal clisup's own colours and cursor moves are fine."""
+    text = text.replace("\x1b]22;default\x07", "")  # Textual's shape of the pointer
     for wanted, what in (
         ("\x1b]0;owned", "a window title"),
         ("\x1b]52;", "the clipboard"),

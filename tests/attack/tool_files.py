@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.attack.ground import Box, alive, ground_of, said, until, wait_until
@@ -68,10 +71,14 @@ def planted(box: Box) -> str | None:
         session = box.session(tools=[{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}])
         session.prompt("@mcp mcp__clisup__add {}")
         session.await_event("tool_use")
-        from commands import run
+        from commands import environment
 
-        for words in (["status"], ["sessions"], ["doctor"]):
-            run(box.daemon, *words, cwd=box.daemon.cwd)
+        # As it is installed: Python itself imports from the directory in which `python -m` is called.
+        command = Path(sys.executable).with_name("clisup")
+        for words in ("status", "sessions", "doctor"):
+            subprocess.run(
+                [command, words], env=environment(box.daemon), cwd=box.daemon.cwd, capture_output=True, check=False
+            )
         return said(code)
     finally:
         for name in PLANTED:

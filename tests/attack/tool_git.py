@@ -177,8 +177,11 @@ def _in_repository(top: Path, tree: Path, text: str, run: str) -> None:
     with (top / ".git" / "config").open("a") as file:
         file.write(text)
     if "worktreeConfig" in text:
-        own = next((top / ".git" / "worktrees").iterdir()) / "config.worktree"
-        own.write_text(SETTINGS["filter.clean and smudge"](run, top) + SETTINGS["core.fsmonitor"](run, top))
+        trees = top / ".git" / "worktrees"
+        own = next(trees.iterdir()) if trees.is_dir() else top / ".git"
+        (own / "config.worktree").write_text(
+            SETTINGS["filter.clean and smudge"](run, top) + SETTINGS["core.fsmonitor"](run, top)
+        )
     _attributes(top / ".git", tree, text)
 
 

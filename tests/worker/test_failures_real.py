@@ -86,6 +86,11 @@ REFUSALS: dict[str, tuple[Script, str, tuple[str, ...]]] = {
     "a page in the place of an answer": (
         steps(Answer(200, "<html>welcome</html>", HTML)), "network", ("base_url", "text/html")),
     "an answer that is no stream": (steps(Answer(200, {"id": "x"})), "network", ("application/json",)),
+    "an error without a bound": (steps(Answer(500, "[" * (17 << 20))), "server", ("base_url", "body of more than 16777216")),
+    "a line without a bound": (raw_answer("data: " + "x" * (17 << 20)), "server", ("base_url", "line of more than 16777216")),
+    "a packed error": (steps(Answer(500, "{}", {"content-encoding": "gzip"})), "server", ("'gzip'", "not asked for")),
+    "a packed stream": (
+        steps(Raw({"type": "raw"}, {"content-encoding": "br"}, "data: x\n\n")), "server", ("'br'", "not asked for")),
 }  # fmt: skip
 
 

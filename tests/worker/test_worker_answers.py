@@ -42,6 +42,7 @@ def test_text_streams_in_the_pieces_of_the_api(api: str, tmp_path: Path) -> None
     assert process.stderr == b""
     [request] = fake.main_requests
     assert KEY in (request.headers.get("x-api-key") or request.headers["authorization"])
+    assert request.headers["accept-encoding"] == "identity", "a packed answer has no bound"
 
 
 @each_api

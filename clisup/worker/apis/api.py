@@ -16,6 +16,9 @@ from clisup.worker.apis.failures import Endpoint, RequestFailure, of_connection,
 CONNECT_S = 30.0
 """Timeout of a connection attempt in seconds. A silent API has no timeout here: the daemon's watchdog handles silence."""
 
+MAX_BODY = 16 * 1024 * 1024
+"""Bytes of an answer that is no event stream, such as an error or a list of models, and of one line of an event stream."""
+
 _SDK_PACKAGES = ("anthropic", "openai", "httpx2", "httpcore2")
 
 
@@ -94,8 +97,13 @@ def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> J
         "base_url": endpoint.url,
         "max_retries": 0,
         "timeout": sdk.Timeout(None, connect=CONNECT_S),
-        # The SDKs' default follows redirects, and takes the prompt to the address that the answer names.
-        "http_client": sdk.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_watch(alive)]}),
+        "http_client": sdk.DefaultAsyncHttpxClient(
+            # The SDKs' default follows redirects, and takes the prompt to the address that the answer names.
+            follow_redirects=False,
+            # A packed answer has no bound: 200 KB become 200 MB in one piece.
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [_watch(alive, endpoint)]},
+        ),
     }
 
 
@@ -130,22 +138,36 @@ def _cause(error: BaseException) -> str:
     return words
 
 
-def _watch(alive: Callable[[], None]) -> Any:
+def _watch(alive: Callable[[], None], endpoint: Endpoint) -> Any:
+    """Return a hook for each answer: its body calls `alive`, and is bounded. Reading too much of it raises `RequestFailure`."""
     stream_type: type[Any] = load("httpx2").AsyncByteStream  # a response accepts no body of another type
 
     class WatchedBody(stream_type):  # type: ignore[misc]
-        def __init__(self, body: Any) -> None:
-            self._body = body
+        def __init__(self, response: Any) -> None:
+            self._body, self._headers, self._status = response.stream, response.headers, response.status_code
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
+            packed = self._headers.get("content-encoding", "identity")
+            if packed not in ("identity", ""):
+                raise self._refused(f"answered with {packed[:40]!r} as its encoding, which was not asked for")
+            by_line, held = "text/event-stream" in self._headers.get("content-type", ""), 0
             async for data in self._body:
                 alive()
+                ended = data.rfind(b"\n") if by_line else -1
+                held = held + len(data) if ended < 0 else len(data) - ended - 1
+                if held > MAX_BODY:
+                    raise self._refused(f"sent a {'line' if by_line else 'body'} of more than {MAX_BODY} bytes")
                 yield data
 
         async def aclose(self) -> None:
             await self._body.aclose()
 
+        def _refused(self, why: str) -> RequestFailure:
+            return RequestFailure(
+                f"{endpoint.url} {why}; check the backend's base_url", code="server_error", status=self._status
+            )
+
     async def hook(response: Any) -> None:
-        response.stream = WatchedBody(response.stream)
+        response.stream = WatchedBody(response)
 
     return hook
