@@ -32,7 +32,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b]52;c;b3duZWQ=\x07\x9b31m\x1bP+q\x1b\\\x08
 HOSTILE = f"{SCRIPT} {BREAKS} {MARKDOWN} {ESCAPES}"
 FOREIGN = frozenset({"iframe", "object", "embed", "base", "frame", "applet", "meta-refresh"})
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x0c\x0e-\x1a\x1c-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
-_ESCAPES = re.compile("\x1b(?!\\[[0-9;?]*[A-Za-z]|[()][0B]|[78=>])")
+_ESCAPES = re.compile("\x1b(?!\\[[0-9;?<=>]*[$ ]?[A-Za-z]|[()][0B]|[78=>])")
 _WINDOW_S = 6.0
 
 

@@ -233,9 +233,10 @@ def _append(path: str, _secret: str) -> None:
 
 
 def _socket(path: str, _secret: str) -> None:
+    folder = os.open(os.path.dirname(path), os.O_PATH)  # the whole path may be too long for a socket
     with socket.socket(socket.AF_UNIX) as sock:
-        os.chdir(os.path.dirname(path))
-        sock.bind(os.path.basename(path))
+        sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    os.close(folder)
 
 
 SPOILERS: dict[str, Callable[[str, str], None]] = {

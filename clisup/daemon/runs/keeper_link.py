@@ -352,7 +352,7 @@ class KeeperLink:
                 failpoint("dead.before")
                 self._dir.declare_dead(record)
             elif self._orphans is not None and not self._orphans.released(record):
-                await self._sweep()  # none is left, unless a process of the CLI wrote the record
+                await self._orphans.end()  # there are none, unless a process of the CLI wrote the record
             self._set_exited(exit_from_file(record))
         finally:
             lock.release()

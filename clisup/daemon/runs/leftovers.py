@@ -21,15 +21,16 @@ Run = tuple[str, int]
 
 
 async def end_leftovers(
-    state_dir: str, home: cgroups.CgroupHome, spared: Container[Run], released: Callable[[JsonObject | None], bool]
+    state_dir: str, home: cgroups.CgroupHome, supervised: Container[Run], released: Callable[[JsonObject | None], bool]
 ) -> list[dict[str, Any]]:
     """End leftover processes, and return `{session, run, pid, comm}` of each.
 
-    `spared` are supervised runs. `released` tells of an exit record whether its run has released processes on purpose.
+    `supervised` runs name what they leave, but for those with an exit record: a process of the CLI can write one. `released`
+    tells of an exit record whether its run has released processes on purpose.
     """
     ended: list[dict[str, Any]] = []
     for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
-        if (session_id, number) in spared or not _dead(state_dir, session_id, number, released):
+        if not _dead(state_dir, session_id, number, (session_id, number) in supervised, released):
             continue
         cgroup = home.of(session_id, number)
         killed = await sweep(session_id, number, cgroup=cgroup)
@@ -76,12 +77,15 @@ def _cgroup_of(run: RunDir) -> str | None:
         return None
 
 
-def _dead(state_dir: str, session_id: str, number: int, released: Callable[[JsonObject | None], bool]) -> bool:
-    """Tell whether a run of this state directory has no keeper, and has released no process on purpose."""
+def _dead(
+    state_dir: str, session_id: str, number: int, supervised: bool, released: Callable[[JsonObject | None], bool]
+) -> bool:
+    """Tell whether a run of this state directory has no keeper, will name no survivors, and has released no process."""
     run = SessionDir(state_dir, session_id).run(number)
     if not os.path.isdir(run.path) or keeper_of(run) is not None:
         return False
     try:
-        return not released(run.exit_record())
+        record = run.exit_record()
+        return not released(record) and not (supervised and record is None)
     except WorldError:
         return False  # unknown for now: the next start looks again

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 
 from clisup.host.machine import mounts
 from clisup.host.shortage import raise_shortage
@@ -79,7 +80,7 @@ def is_of(path: str, session_id: str, run: int) -> bool:
 
     A CLI's tool can write the record, and the daemon kills what lives in the cgroup.
     """
-    mount = next((mount.point for mount in mounts() if mount.kind == "cgroup2"), None)
+    mount = _mount_point()
     named = os.path.basename(path) == f"{_PREFIX}{session_id}-{run}"
     return named and mount is not None and os.path.realpath(path).startswith(f"{mount}/") and not os.path.islink(path)
 
@@ -171,8 +172,14 @@ def _numbers(path: str) -> list[int]:
         return []
 
 
+@cache
+def _mount_point() -> str | None:
+    """Return where the cgroups are mounted. Asked once: a machine does not move them."""
+    return next((mount.point for mount in mounts() if mount.kind == "cgroup2"), None)
+
+
 def _own_cgroup() -> str | None:
-    mount = next((mount.point for mount in mounts() if mount.kind == "cgroup2"), None)
+    mount = _mount_point()
     try:
         with open("/proc/self/cgroup", "rb") as file:
             own = next((line[3:].rstrip(b"\n") for line in file if line.startswith(b"0::")), None)
