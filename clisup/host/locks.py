@@ -110,12 +110,15 @@ class StateLock:
     def acquire(self) -> int | None:
         """Take the lock. Return None, or the holder's pid (-1 if it is unknown). Raises `WorldError(storage_failed)`.
 
-        A child of a killed daemon has the lock until it executes its own program, so the call waits `HANDOVER_S` at most.
+        A child of a killed daemon has the lock until it executes its own program. So the call waits `HANDOVER_S` at most
+        while no process has locked the file.
         """
         until = clock.monotonic() + HANDOVER_S
         while not self._take_directory():
+            if (holder := lock_holder(self.path)) is not None:
+                return holder
             if clock.monotonic() > until:
-                return lock_holder(self.path) or _directory_holder(self._directory)
+                return _directory_holder(self._directory)
             clock.pause(_PAUSE_S)
         holder = self._file.acquire()
         if holder is not None:

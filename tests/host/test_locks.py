@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clisup.errors import WorldError
+from clisup.host import clock
 from clisup.host.locks import FileLock, StateLock, lock_holder
 from clisup.host.sockets import take_lock
 
@@ -173,6 +174,17 @@ def test_a_state_directory_stays_locked_without_its_lock_file_and_under_another_
     assert lock.renew() is None and lock.is_in_place()
     lock.release()
     lock.release()
+
+
+def test_a_second_daemon_does_not_wait_for_a_first_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take over from a daemon that is stopped meanwhile, and `clisup stop` would wait for it, too."""
+    monkeypatch.setattr(clock, "pause", lambda _s: pytest.fail("it waits"))
+    argv = [sys.executable, "-c", STATE_HOLDER, str(tmp_path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        assert StateLock(str(tmp_path)).acquire() == process.pid
+        process.kill()
 
 
 def test_a_file_system_that_locks_no_directories_leaves_the_lock_file(
