@@ -336,7 +336,8 @@ def segment_records(
     damaged entry.
     """
     offset, rest = 0, b""
-    while chunk := file.read(max(LOAD_CHUNK, len(rest))):
+    # As much again as an unfinished entry has, so that a long one is read in few steps, but not much more than one may have.
+    while chunk := file.read(min(max(LOAD_CHUNK, len(rest)), FILE_LIMIT + LOAD_CHUNK - len(rest))):
         data = rest + chunk
         try:
             records, whole = read_entries(data, wanted, skip_damage=skip_damage)

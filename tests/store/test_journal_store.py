@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ import pytest
 from clisup.errors import UsageError, WorldError
 from clisup.host.failpoints import arm
 from clisup.model.journal import encode_snapshot, first_seq_of
+from clisup.store import journal_store
 from clisup.store.journal_reader import near
 from clisup.store.journal_store import MAX_UNSYNCED, JournalStore
 from tests.journals import envelope, line, old_line, seqs_of
@@ -483,3 +485,12 @@ def test_other_settings_hold_from_the_next_append_on_and_leave_no_descriptor_beh
     grow(store, 1)
     store.sync(store.unsynced())
     store.close()
+
+
+def test_an_entry_without_an_end_is_read_to_its_limit_and_not_twice_as_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_store, "FILE_LIMIT", 1 << 20)
+    monkeypatch.setattr(journal_store, "LOAD_CHUNK", 1 << 14)
+    file = io.BytesIO(b"{" + b"x" * (8 << 20))
+    with pytest.raises(WorldError, match="no end within 1048576 bytes"):
+        list(journal_store.segment_records("journal", file))
+    assert file.tell() <= (1 << 20) + (1 << 14)
