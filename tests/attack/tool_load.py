@@ -44,8 +44,7 @@ def survives(kind: str, box: Box) -> str | None:
     with suppress(Exception):
         session.ask(f"@orphan {kind} 120\nhello", timeout_s=20)
     session.call("close")
-    left = lambda: [pid for pid in _mine() if pid not in before and "clisup" not in _name(pid)]  # noqa: E731
-    return None if wait_until(lambda: not left(), AFTER_S) else f"{len(left())} processes of it live"
+    return _stays(before)
 
 
 def recorded(box: Box) -> str | None:
@@ -56,6 +55,11 @@ def recorded(box: Box) -> str | None:
     session.prompt(f"@bash echo '{json.dumps(record)}' > {session.dir}/runs/1/exit.json\n@bash {stay}\n@stall")
     until(lambda: said(proof), "the child did not start")
     os.kill(session.get()["keeper_pid"], signal.SIGKILL)
+    return _stays(before)
+
+
+def _stays(before: set[int]) -> str | None:
+    """Return how many processes have come since and stay, or None."""
     left = lambda: [pid for pid in _mine() if pid not in before and "clisup" not in _name(pid)]  # noqa: E731
     return None if wait_until(lambda: not left(), AFTER_S) else f"{len(left())} processes of it live"
 

@@ -21,8 +21,9 @@ from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire, pauses
 from zygote import Forked, Zygote
 
-from clisup.host.locks import lock_holder
+from clisup.daemon.runs.leftovers import keeper_of
 from clisup.host.process.cgroups import CgroupHome, remove
+from clisup.store.session_dir import RunDir
 from tests.fakecli import COMMAND
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
@@ -66,14 +67,6 @@ def zygote() -> Zygote:
     made = Zygote()
     atexit.register(made.close)
     return made
-
-
-def _holder(lock: Path) -> int | None:
-    """The process that holds a lock. A test may put a link to a file of the user in its place."""
-    try:
-        return lock_holder(str(lock))
-    except PermissionError:
-        return None
 
 
 class Harness:
@@ -226,7 +219,8 @@ class Harness:
         sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
         markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
         locks = self.state.glob("sessions/*/runs/*/keeper.lock")
-        keepers = {pid for lock in locks if lock.is_file() and (pid := _holder(lock)) is not None}
+        runs = [RunDir(str(lock.parent)) for lock in locks if lock.is_file()]
+        keepers = {pid for run in runs if (pid := keeper_of(run)) is not None}
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:

@@ -30,8 +30,9 @@ def test_processes_that_a_forged_record_calls_kept_are_ended_after_the_keepers_k
 ) -> None:
     daemon = serve()
     session = daemon.new()
-    hidden = [] if restart else hide(session, tmp_path, "hidden")  # what hides goes to init when the daemon is gone
-    if restart:
+    if not restart:
+        hidden = hide(session, tmp_path, "hidden")
+    else:  # what hides goes to init when the daemon is gone, so this one keeps its marker
         session.prompt(
             f"@bash setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 600' </dev/null >/dev/null 2>&1 &\n@stall"
         )
@@ -55,9 +56,8 @@ def test_a_run_whose_keeper_lives_goes_on_beside_a_forged_record(serve: Callable
     session.await_event("content_delta")
     daemon.kill()
     forge(session, kept=[])
-    (
-        session.dir / "runs" / "1" / "ctl.sock"
-    ).unlink()  # the next daemon does not reach the keeper, and looks at the files
+    # The next daemon does not reach the keeper, and looks at the files.
+    (session.dir / "runs" / "1" / "ctl.sock").unlink()
     daemon.start()
     until(lambda: session.get()["state"] == "running")
     (daemon.cwd / "go").touch()

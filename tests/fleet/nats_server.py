@@ -28,13 +28,25 @@ def free_port() -> int:
         return int(trial.getsockname()[1])
 
 
-class FoundedNode:
+class _Killable:
+    """Process of an engine."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def kill(self) -> None:
+        """Kill the server as a power loss does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class FoundedNode(_Killable):
     """One node of a fleet, as `clisup fleet init` makes it, with these members. Each has an account of its own."""
 
     def __init__(self, folder: Path, members: Mapping[str, Sequence[Role]]) -> None:
-        self.folder, self.url = folder, ""
-        self._process: subprocess.Popen[bytes] | None = None
-        [self.url] = found(str(folder), "team", ["127.0.0.1"], free_port()).servers
+        self.folder, self._port = folder, free_port()
+        found(str(folder), "team", ["127.0.0.1"], self._port)
         for name, roles in members.items():
             add_member(str(folder), name, roles)
 
@@ -49,7 +61,7 @@ class FoundedNode:
             self._process = subprocess.Popen([SERVER, "-c", "nats.conf"], cwd=node, stdout=log, stderr=log)
         end = time.monotonic() + PATIENCE_S
         while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 1):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
                 return
             assert time.monotonic() < end and self._process.poll() is None, (node / "log").read_text()
             time.sleep(0.02)
@@ -69,21 +81,13 @@ class FoundedNode:
                 assert time.monotonic() < end, (self.folder / "127.0.0.1" / "log").read_text()
                 time.sleep(0.2)
 
-    def kill(self) -> None:
-        """Kill the node as a power loss does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
-
-class NatsServer:
+class NatsServer(_Killable):
     """Process of the engine: start, kill and start again on the same port."""
 
     def __init__(self, directory: Path, extra: str = "") -> None:
         self._directory, self._extra = directory, extra
         self._port = -1
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -112,10 +116,3 @@ class NatsServer:
             return
         self.kill()
         raise AssertionError((self._directory / "log").read_text())
-
-    def kill(self) -> None:
-        """Kill the server as a power loss does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None

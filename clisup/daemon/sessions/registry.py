@@ -126,11 +126,10 @@ class Manager:
                 _log.warning("homeless run ended", session=session_id, run=number)
 
     async def _end_leftovers(self) -> None:
-        """End the processes of runs whose keeper died while no daemon ran. Spare the runs of running turns."""
+        """End the processes of runs whose keeper died while no daemon ran. Running turns name what their runs leave."""
         running = {(s.id, s.ledger.active_turn.run) for s in self if s.ledger.active_turn is not None}
-        for process in await end_leftovers(
-            self.state_dir, self.services.cgroups, running, self.services.orphans.released
-        ):
+        released = self.services.orphans.released
+        for process in await end_leftovers(self.state_dir, self.services.cgroups, running, released):
             _log.warning("leftover ended", **process)
 
     async def watch_suspends(self) -> None:

@@ -184,9 +184,8 @@ class TurnRunner:
             if run_dir.may_have_started():
                 return False
             if (record := run_dir.exit_record()) is not None:
-                return bool(
-                    record.get("reason") == NEVER_STARTED["reason"]
-                )  # an earlier daemon found it out, then died
+                # An earlier daemon found it out, then died.
+                return bool(record.get("reason") == NEVER_STARTED["reason"])
             run_dir.declare_dead(NEVER_STARTED)
             drop_cgroup(run_dir)
             return True
