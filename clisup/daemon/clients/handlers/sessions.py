@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import trio
 
 from clisup.daemon.clients.connection import Connection, Handlers
@@ -195,7 +194,7 @@ async def _turn_result(session: Session, accepted: PromptResult) -> bytes:
     event = _event_at(session, await session.finished(turn_id))
     if event.get("blob"):
         event["text"] = whole_blob(session.dir, event["blob"]).decode()
-    return msgspec.json.encode({name: event[name] for name in TurnResult.model_fields if name in event})
+    return encoded({name: event[name] for name in TurnResult.model_fields if name in event})
 
 
 def _event_at(session: Session, seq: int) -> dict[str, Any]:
