@@ -7,7 +7,7 @@ RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz attack fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up lock clean
+.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz attack fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -117,8 +117,11 @@ record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude
 	$(BIN)/python -m tests.backends.known_fields
 
-take-up: $(READY)  ## install a new version of a real CLI, record it, print what is new (CLI=claude VERSION=2.1.331)
-	$(BIN)/python -m tests.e2e.take_up $(CLI) $(VERSION)
+take-up: $(READY)  ## install a new version of a real CLI, record it, print what is new (CLI=claude VERSION=2.1.331 OLDEST=1)
+	$(BIN)/python -m tests.e2e.take_up $(CLI) $(VERSION) $(if $(OLDEST),--oldest)
+
+newest: e2e-install  ## try the newest version of every CLI in npm, one line each; changes nothing (CLI=claude for one)
+	$(BIN)/python -m tests.e2e.take_up $(CLI) --newest
 
 site: $(RELEASE) packaging/site/node_modules  ## the documentation as a site in .site; warnings are errors, links are checked
 	env NO_MKDOCS_2_WARNING=1 $(RELEASE_BIN)/mkdocs build

@@ -32,6 +32,7 @@ from tests.e2e.scenarios import (
     tool,
     use,
     with_async_agents,
+    with_nested_agents,
 )
 from tests.e2e.scenarios import say as reply
 
@@ -198,6 +199,8 @@ _TABLE = (
     # Sub-agents in the background, as they are by default
     live("async_agent", with_async_agents(1), FIRST, IDLE, *NEXT, bypass=True),
     live("async_agents", with_async_agents(1, 4), FIRST, IDLE, END, bypass=True),
+    live("async_agents_at_once", with_async_agents(1, 1, 1, 1), FIRST, IDLE, *NEXT, bypass=True),
+    live("async_agents_nested", with_nested_agents, FIRST, IDLE, *NEXT, bypass=True),
     live("async_agent_beside", with_async_agents(4), FIRST, RESULT, SECOND, RESULT, IDLE, END, bypass=True),
     live("async_agent_early", with_async_agents(0, slow=2), FIRST, IDLE, END, bypass=True),
     live("async_agent_interrupt", with_async_agents(4), FIRST, RESULT, INTERRUPT, ANSWERED, IDLE, END, bypass=True),
@@ -220,6 +223,10 @@ _TABLE = (
          say("/compact", "two"), IDLE, THIRD, IDLE, END),
     live("compact_queued", in_turn(slowly("One ", "two."), reply("<summary>Words.</summary>"), reply("Three.")), FIRST, DELTA,
          say("/compact", "two"), THIRD, IDLE, END),
+    live("compact_fails", in_turn(reply("One."), FORBIDDEN, reply("Three.")), FIRST, IDLE, say("/compact", "two"), IDLE, THIRD, IDLE,
+         END),
+    live("compact_interrupt", in_turn(reply("One."), partial(Stall()), reply("Three.")), FIRST, IDLE, say("/compact", "two"),
+         after('"compacting"'), Wait(1), INTERRUPT, IDLE, THIRD, IDLE, END),
     live("compact_nothing", reply("never"), say("/compact", "one"), IDLE, END),
     # Contents
     live("image", reply("A dot."), *said([{"type": "text", "text": "Look:"}, _IMAGE, {"type": "text", "text": "What is it?"}])),

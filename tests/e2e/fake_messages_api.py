@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from tests.e2e.scenarios import SCENARIOS, Answer, Cut, Event, Pause, Reply, Scenario, Stall, bland_reply, fold
+from tests.e2e.served import Served, note_usage
 
 FAKE_KEY = "fake-api-key"
 FAKE_OAUTH_TOKEN = "fake-oauth-token"
@@ -47,11 +48,12 @@ def is_main(path: str, body: dict[str, Any]) -> bool:
 
 
 class FakeMessagesAPI:
-    """A context manager: `.url`, `.requests` (all), `.main_requests`, `.release` (an Event that ends all stalls)."""
+    """A context manager: `.url`, `.requests` (all), `.main_requests`, `.served`, `.release` (an Event that ends all stalls)."""
 
     def __init__(self, scenario: Scenario | str, port: int = 0) -> None:
         self.scenario = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
         self.release = threading.Event()
+        self.served = Served()
         self._lock = threading.Lock()
         self._requests: list[Recorded] = []
         self._server = _Server(("127.0.0.1", port), _Handler)
@@ -134,27 +136,36 @@ class _Handler(BaseHTTPRequestHandler):
         request = Recorded(self.command, self.path, headers, body, is_main(self.path, body))
         reply = self.server.api.reply_to(request)
         self._streaming = False
+        usage: dict[str, int] = {}
+        self.server.api.served.begin()
         with contextlib.suppress(ConnectionError):
-            self._perform(reply)
+            if self._perform(reply, usage):
+                self.server.api.served.end(usage)
 
-    def _perform(self, reply: Reply) -> None:
+    def _perform(self, reply: Reply, usage: dict[str, int]) -> bool:
+        """Send the reply, and tell whether the client got a whole answer."""
+        failed = False
         for step in reply:
             match step:
                 case Answer():
+                    note_usage(usage, step.body)
                     self._whole(step)
-                    return
+                    return True
                 case Event():
+                    note_usage(usage, step.data)
                     self._chunk(step.encode(), step.headers)
+                    failed = failed or step.data.get("type") in ("error", "response.failed")
                 case Pause():
                     self.server.api.release.wait(step.seconds)
                 case Stall():
                     self.server.api.release.wait()
                     self._cut()
-                    return
+                    return False
                 case Cut():
                     self._cut()
-                    return
+                    return False
         self._chunk(b"", {})
+        return not failed
 
     def _whole(self, answer: Answer) -> None:
         payload = answer.encode()

@@ -70,6 +70,8 @@ class Lab:
     """
 
     backend = "claude"
+    asked_by_others = False
+    """Something else than the turns asked the fake, too, so the sums of `check_sums` differ."""
     daemon_env: Mapping[str, str] = {}
 
     def __init__(self) -> None:
@@ -216,6 +218,35 @@ class Lab:
             self.daemon.wait(60)
         self._scratch.cleanup()
 
+    def check_sums(self) -> None:
+        """Assert that what all turns have told adds up to what the fake API served, where a CLI can know it: every answer was
+        sent to its end, and every turn completed.
+        """
+        served = getattr(self, "api", None) and self.api.served.so_far()
+        if (
+            not served
+            or served["broken"]
+            or self.asked_by_others
+            or self.daemon is None
+            or self.daemon.poll() is not None
+        ):
+            return
+        told = [end for session in self._sessions() for end in self.events(session, "turn_completed")]
+        usages = [end["usage"] for end in told]
+        if any(end["outcome"] != "completed" for end in told) or any(u.get("source") != "reported" for u in usages):
+            return
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        sums = (
+            sum(u.get(name) or 0 for u in usages for name in names),
+            sum(u.get("output_tokens") or 0 for u in usages),
+        )
+        assert sums == (served["input_tokens"], served["output_tokens"]), (sums, served)
+
+    def _sessions(self) -> list[str]:
+        with self.client() as client:
+            pages = [client.call("session/list", state=state)["sessions"] for state in (None, "closed")]
+        return [session["session_id"] for page in pages for session in page]
+
     def log(self) -> str:
         return (self.root / "daemon.log").read_text()
 
@@ -249,6 +280,7 @@ def running(lab: L) -> Iterator[L]:
     try:
         lab.start()
         yield lab
+        lab.check_sums()
         assert "inside the daemon" not in lab.log(), lab.log()
     finally:
         lab.close()

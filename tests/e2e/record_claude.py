@@ -133,7 +133,7 @@ def record(scenario: Scenario, binary: Path, target: Path) -> list[str]:
 
 def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, target: Path) -> str:
     name = scenario.name + run.suffix
-    before = len(session.api.requests)
+    before, served = len(session.api.requests), session.api.served.so_far()
     flags = [*BASE, *(LIVE if run.dialogue else []), *session.flags(run)]
     argv = [*flags, *(session.scratch.fill(argument) for argument in run.args)]
     environment = session.environment(run, scenario.auth)
@@ -160,6 +160,7 @@ def _record_run(scenario: Scenario, run: Run, session: Session, binary: Path, ta
         "stderr": heard.stderr,
         "api_requests": len(requests),
         "main_requests": sum(request.main for request in requests),
+        "served": session.api.served.since(served),
         "signals_sent": heard.signals,
         "ended": "by the recorder's signal" if heard.signals else "by itself",
     }

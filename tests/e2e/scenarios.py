@@ -376,6 +376,21 @@ def _brief(k: int, seconds: float) -> tuple[Body, list[Body]]:
     return tool("Agent", f"outer{k}", words)
 
 
+def with_nested_agents(body: Body, n: int) -> Reply:
+    """The parent starts an agent in the background, which starts another one and reports when that one has reported."""
+    own = [words for words in prompts(body) if words.startswith("SUBTASK")]
+    told = json.dumps(body.get("messages", []))
+    if own and own[0].split()[1] == "1":
+        return _async_agent(body, n, own[0])
+    launched, reported = "launched successfully" in told, "agent 1 reports" in told
+    if own:
+        blocks = text("agent 0 reports, too") if reported else text("I wait.") if launched else _brief(1, 1)
+        return [*message(body, n, blocks)]
+    done = "agent 0 reports" in told
+    blocks = text("Both reported.") if done else text("I wait for agent 0.") if launched else _brief(0, 0)
+    return [*message(body, n, blocks)]
+
+
 def _async_agent(body: Body, n: int, prompt: str) -> Reply:
     _, k, seconds = prompt.split()[:3]
     if "tool_result" in json.dumps(body.get("messages", [])):
@@ -549,6 +564,8 @@ _TABLE = (
     Scenario("async_agent", with_async_agents(1), TOOLS),
     Scenario("async_agent_fails", with_async_agents(1, then=FORBIDDEN), TOOLS),
     Scenario("async_agents", with_async_agents(1, 4), TOOLS),
+    Scenario("async_agents_at_once", with_async_agents(1, 1, 1, 1), TOOLS),
+    Scenario("async_agents_nested", with_nested_agents, TOOLS),
     Scenario("background_bash", BACKGROUND, TOOLS),
     Scenario(
         "background_bash_states",
@@ -639,6 +656,11 @@ _TABLE = (
             Run("_slash", "/compact", "resume"),
             Run("_after", "Three.", "resume"),
         ),
+    ),
+    Scenario(
+        "compact_fails",
+        in_turn(say("One."), FORBIDDEN, say("Three.")),
+        (Run(prompt="One."), Run("_slash", "/compact", "resume"), Run("_after", "Three.", "resume")),
     ),
     Scenario("hook_blocks", say("never"), (Run(args=hook("UserPromptSubmit", "echo 'not today' >&2; exit 2")),)),
     Scenario(

@@ -107,6 +107,7 @@ def test_a_resumed_session_remembers_its_first_turn(lab: Callable[..., ClaudeLab
 def test_a_vanilla_claude_goes_on_from_the_same_history(lab: Callable[..., ClaudeLab]) -> None:
     """`session/new` and two prompts, then `claude -p --resume ID` outside clisup."""
     here = lab("memory")
+    here.asked_by_others = True
     session = here.turn("My name is Ada.")["session_id"]
     here.turn("Second prompt.", session=session)
     env = {"PATH": os.environ["PATH"], "HOME": str(here.home), **here.variables, **QUIET}

@@ -74,6 +74,7 @@ def test_after_a_fork_at_a_turn_the_request_holds_that_turn_and_the_new_prompt_a
 
 def test_a_vanilla_claude_goes_on_from_a_fork(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("memory")
+    here.asked_by_others = True
     source = here.turn("My name is Ada.")["session_id"]
     here.turn("Second prompt.", session=source)
     forked = fork(here, source, at_turn="t1")

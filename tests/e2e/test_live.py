@@ -292,6 +292,7 @@ def test_a_process_that_was_killed_between_two_turns_is_replaced_and_remembers(l
 
 def test_model_mode_context_and_compaction_of_a_live_process(live: Callable[..., ClaudeLab]) -> None:
     here = live(say("One."), say("Two."), say("<summary>All of it.</summary>"), say("Three."))
+    here.asked_by_others = True  # claude tries a new model with a request that it does not count
     session = here.open()
     here.turn("First.", session=session)
     with here.client() as client:

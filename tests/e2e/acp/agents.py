@@ -38,6 +38,7 @@ from tests.e2e.scenarios import (
     text,
     tool,
 )
+from tests.versions import VERSIONS
 
 __all__ = ["AGENTS", "PINNED"]
 
@@ -308,7 +309,7 @@ _OPENCODE = {name: session for name, session in _COMMON.items() if name != "http
 AGENTS = (
     _agent(
         "opencode",
-        "1.18.34",
+        VERSIONS["opencode"],
         ("opencode-linux-x64/bin/opencode", "acp"),
         ChatAPI,
         CHAT,
@@ -355,7 +356,7 @@ AGENTS = (
     ),
     _agent(
         "codex-acp",
-        "2.6.0",
+        VERSIONS["codex-acp"],
         (f"{_SDK}/codex-acp/dist/index.js",),
         FakeResponsesAPI,
         RESPONSES,
@@ -376,7 +377,7 @@ AGENTS = (
     ),
     _agent(
         "claude-agent-acp",
-        "0.101.0",
+        VERSIONS["claude-agent-acp"],
         (f"{_SDK}/claude-agent-acp/dist/index.js",),
         MessagesAPI,
         MESSAGES,

@@ -62,6 +62,7 @@ def record(agent: Agent, agents: Path, runs: tuple[Run, ...], target: Path) -> l
             variables = agent.environment(run, api.url, root / "home")
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(root / "home"), "LANG": "C.UTF-8", **variables}
             kill = (run.kill_after, signal.SIGKILL) if run.kill_after else None
+            served = api.served.so_far()
             talk = converse(
                 agent.adapter, request, env, answer=run.answer, answers=run.answers, cancel_after=run.cancel_after,
                 signal_after=kill,
@@ -70,7 +71,7 @@ def record(agent: Agent, agents: Path, runs: tuple[Run, ...], target: Path) -> l
                 (e.native_session_id for d in talk.decoded for e in d.events if e.type == "session_init"), None
             )
             places = {str(root): "/scratch", str(agents): "/agents", str(ROOT): "/checkout"}
-            lines.append(_store(agent, run, request, talk, sorted(env), places, target))
+            lines.append(_store(agent, run, request, talk, api.served.since(served), sorted(env), places, target))
     shutil.rmtree(root, ignore_errors=True)
     return lines
 
@@ -80,6 +81,7 @@ def _store(
     run: Run,
     request: LaunchRequest,
     talk: Talk,
+    served: dict[str, int],
     names: list[str],
     places: dict[str, str],
     target: Path,
@@ -98,6 +100,7 @@ def _store(
         "exit_code": talk.returncode if talk.returncode >= 0 else None,
         "signal": -talk.returncode if talk.returncode < 0 else None,
         "stderr": talk.stderr.decode(errors="replace"),
+        "served": served,
         "ended": "by a kill" if run.kill_after else "by session/cancel" if run.cancel_after else "by itself",
     }
     target.mkdir(parents=True, exist_ok=True)

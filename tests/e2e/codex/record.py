@@ -72,6 +72,7 @@ class Session:
         known = {"new": None, "unknown": UNKNOWN_SESSION, "written": UNKNOWN_SESSION}.get(run.session, self.thread)
         if run.session == "written":
             self._write_history()
+            self.total = NO_USAGE
         return LaunchRequest(
             command=(str(codex_binary()),),
             prompt=run.prompt,
@@ -215,7 +216,7 @@ def record(kind: str, scenario: Scenario, target: Path) -> list[str]:
 
 def _record_run(kind: str, session: Session, run: Run, target: Path, *, goes_on: bool) -> str:
     name = session.scenario.name + run.suffix
-    before = len(session.api.requests)
+    before, served = len(session.api.requests), session.api.served.so_far()
     request, carried = session.request(run), Carried(usage=session.total)
     spec = session.adapter.launch(request)
     for file, content in spec.files.items():
@@ -238,6 +239,7 @@ def _record_run(kind: str, session: Session, run: Run, target: Path, *, goes_on:
         "signal": signal.Signals(-code).name if code < 0 else None,
         "stderr": err,
         "api_requests": len(session.api.requests) - before,
+        "served": session.api.served.since(served),
         "done": done,
     }
     session.total = dialogue.terminal.usage_total if dialogue.terminal else None

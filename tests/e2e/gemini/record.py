@@ -60,7 +60,7 @@ def _record_run(scenario: Scenario, run: Run, session: str, scratch: Path, api: 
     spec = ADAPTER.launch(request)
     write_settings(scratch / "home", run.settings)
     environment = _environment(spec, run, scratch, api)
-    before = len(api.requests)
+    before, served = len(api.requests), api.served.so_far()
     exit_code, out, err, sent = _drive(spec, run, environment, scratch)
     meta: dict[str, Any] = {
         "scenario": scenario.name,
@@ -75,6 +75,7 @@ def _record_run(scenario: Scenario, run: Run, session: str, scratch: Path, api: 
         "signal": -exit_code if exit_code < 0 else None,
         "stderr": err,
         "api_requests": [request.path.split("?")[0] for request in api.requests[before:]],
+        "served": api.served.since(served),
         "signals_sent": sent,
     }
     target.mkdir(parents=True, exist_ok=True)

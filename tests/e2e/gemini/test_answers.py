@@ -103,6 +103,7 @@ def _as_of_another_minute(here: GeminiLab, session: str) -> None:
 
 def test_a_vanilla_gemini_goes_on_from_the_same_history(lab: Start) -> None:
     here = lab("memory")
+    here.asked_by_others = True
     session = here.turn("My name is Ada.")["session_id"]
     env = {
         "PATH": os.environ["PATH"],

@@ -69,7 +69,7 @@ def _record_run(
     request = LaunchRequest(command=COMMAND, prompt=run.prompt, cwd=str(root / "cwd"), **facts)
     spec = ADAPTER.launch(request)
     own = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(root / "home"), "LANG": "C.UTF-8", **QUIET}
-    before = len(api.requests)
+    before, served = len(api.requests), api.served.so_far()
     code, out, err, sent = _drive(spec, {**own, **spec.env}, root, run, api)
     meta: dict[str, Any] = {
         "scenario": scenario.name,
@@ -83,6 +83,7 @@ def _record_run(
         "signal": -code if code < 0 else None,
         "stderr": err,
         "api_requests": len(api.requests) - before,
+        "served": api.served.since(served),
         "signals_sent": sent,
     }
     target.mkdir(parents=True, exist_ok=True)

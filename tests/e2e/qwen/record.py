@@ -110,6 +110,7 @@ def record(scenario: QwenScenario, target: Path) -> list[str]:
 
 def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: Path) -> str:
     name, before = scenario.name + run.suffix, len(session.api.requests)
+    served = session.api.served.so_far()
     adapter, request = QwenAdapter(), session.request(run)
     spec = adapter.launch(request)
     variables = environment(session.api.url if scenario.url is None else scenario.url, key=scenario.key)
@@ -135,6 +136,7 @@ def _record_run(scenario: QwenScenario, run: QwenRun, session: Session, target: 
         "stderr": err,
         "api_requests": len(requests),
         "main_requests": sum(one.main for one in requests),
+        "served": session.api.served.since(served),
         "signals_sent": sent,
         "ended": "by the recorder's signal" if sent else "by itself",
     }
