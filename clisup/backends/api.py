@@ -49,6 +49,7 @@ class _ApiAdapter(ClaudeAdapter):
     lists = "api"
     default_command = (sys.executable, "-I", "-m", "clisup.worker")
     default_versions = ">=1,<2"
+    newest_checked = update_command = ""
     program = "the worker"
     codes_tell = False
     version_pattern = r"(\d+\.\d+\.\d+) \(clisup worker\)"
@@ -59,7 +60,6 @@ class _ApiAdapter(ClaudeAdapter):
     seed = ClaudeSeed(_home, marks_caches=True)
     capabilities = replace(
         ClaudeAdapter.capabilities,
-        live_versions="",
         live_by_default=True,
         controls=("model", "permission_mode"),
         by_prompt=("output_schema",),

@@ -57,8 +57,6 @@ class Capabilities(Struct, frozen=True):
     """Run one process for many turns."""
     live_by_default: bool = False
     """Make a session live if the caller names no mode."""
-    live_versions: str = ""
-    """Versions with a tested live mode. Empty means all versions of the adapter."""
     steer: bool = False
     """Take a prompt into the running turn of a live process."""
     resume: bool = True
@@ -304,7 +302,11 @@ class Adapter(ABC):
     default_command: ClassVar[tuple[str, ...]]
     """Argv prefix of the CLI."""
     default_versions: ClassVar[str]
-    """Range of supported versions, such as `>=1.2,<2`. Empty means any."""
+    """Range of accepted versions, such as `>=1.2`: from the oldest recorded one. Empty means any."""
+    newest_checked: ClassVar[str] = ""
+    """Newest version with recordings. A newer one is accepted with a warning. Empty means that there is none."""
+    update_command: ClassVar[str] = ""
+    """Command that updates the CLI, for the hint about a version that is too old."""
     version_args: ClassVar[tuple[str, ...]]
     """Arguments to print the CLI's version."""
     version_pattern: ClassVar[str] = ""
@@ -313,6 +315,8 @@ class Adapter(ABC):
     """Features of the CLI."""
     errors: ClassVar[tuple[ErrorRule, ...]]
     """Rules to find the kind of an error. docs/reference/errors.md has a table of the rules."""
+    noise: ClassVar[tuple[str, ...]] = ()
+    """Patterns of whole lines on stderr that say nothing of a failure. No message quotes them as a cause."""
     program: ClassVar[str] = ""
     """Name of the CLI in messages about its end. Empty means the kind."""
     codes_tell: ClassVar[bool] = False
@@ -372,6 +376,12 @@ class Adapter(ABC):
         found = re.search(self.version_pattern, output, re.MULTILINE) if self.version_pattern else None
         return found[1] if found else None
 
+    def run_end(self, exit_code: int | None, signal: int | None, stderr: str) -> RunEnd:
+        """Return the end of a run for `explain_exit` and `recovery`, without lines of `noise`."""
+        if self.noise:
+            stderr = re.sub(rf"(?m)^(?:{'|'.join(self.noise)})(?:\n|\Z)", "", stderr)
+        return RunEnd(exit_code, signal, stderr)
+
     def explain_exit(self, end: RunEnd) -> TurnError:
         """Explain the end of a run without a terminal frame by its exit code and stderr, else as `crashed`."""
         return explain_end(Taxonomy(self.errors), self.program or self.kind, end, codes_tell=self.codes_tell)
@@ -395,6 +405,13 @@ class Adapter(ABC):
         The method never raises, and ignores an incomplete last line.
         """
         return "prompt_not_found"
+
+    def strange_messages(self, tail: bytes, moment: str) -> int:
+        """Return how many messages in the end of a transcript were made after `moment` (RFC 3339), the end of the last turn.
+
+        A resting live process makes none, so another program did. 0 for a CLI whose transcript cannot show it. The method never raises.
+        """
+        return 0
 
     def workers(self, launcher: str) -> Sequence[Sequence[str]]:
         """Return argv prefixes of the real CLI behind `launcher` (a real path), best first, or nothing.

@@ -52,7 +52,7 @@ def turn_of(recording: TurnRecording, adapter: Adapter) -> list[dict[str, Any]]:
     """Return the events of a recording with one turn, and its end, in the form of the journal."""
     results = decode(recording, adapter)
     terminal = next((result.terminal for result in results if result.terminal), None)
-    explained = adapter.explain_exit(recording.run_end)
+    explained = adapter.explain_exit(recording.run_end(adapter))
     done = conclude(terminal=terminal, record=recording.exit, ending=None, explained=explained, duration_s=None)
     events = [event for result in results for event in result.events]
     return [msgspec.to_builtins(event) for event in (*events, done)]
@@ -308,7 +308,22 @@ def _event_name(event: EventBase) -> str:
 def _terminal_name(terminal: Terminal) -> str:
     kind = terminal.error.kind if terminal.error else "good"
     marks = [mark for mark, on in (("interrupted", terminal.interrupted), ("follow_up", terminal.follow_up)) if on]
-    return "TERMINAL(" + ", ".join([kind, *marks]) + ")"
+    return "TERMINAL(" + ", ".join([kind, *marks, *_spent(terminal)]) + ")"
+
+
+def _spent(terminal: Terminal) -> Iterator[str]:
+    """Return the tokens and the cost of a turn. Cached input stands behind the fresh input."""
+    usage = terminal.usage
+    cached = "".join(
+        f"+{count} {word}"
+        for count, word in ((usage.cache_creation_input_tokens, "new"), (usage.cache_read_input_tokens, "cached"))
+        if count
+    )
+    if usage.total_input_tokens is not None or usage.output_tokens is not None:
+        yield f"{usage.input_tokens}{cached} in"
+        yield f"{usage.output_tokens} out"
+    if terminal.cost_usd is not None:
+        yield f"${terminal.cost_usd:g}"
 
 
 def _said(reply: str) -> str:

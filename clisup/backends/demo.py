@@ -6,8 +6,6 @@ import glob
 import sys
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from clisup.backends.claude.adapter import ClaudeAdapter
 from clisup.backends.claude.native_sessions import ClaudeNativeSessions
 from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed
@@ -32,8 +30,8 @@ class DemoAdapter(ClaudeAdapter):
     lists = "demo"
     default_command = (sys.executable, "-I", "-S", _MAIN)
     default_versions = ">=1,<2"
+    newest_checked = update_command = ""
     version_pattern = r"(\d+\.\d+\.\d+) \(clisup demo\)"
-    capabilities = replace(ClaudeAdapter.capabilities, live_versions="")
     login_args = ()
     presence = ClaudePresence(_home)
     seed = ClaudeSeed(_home)

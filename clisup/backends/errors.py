@@ -35,12 +35,14 @@ class ErrorRule(NamedTuple):
     `where`: `code` is a word in a frame's field, `status` an HTTP status, `text` a regular expression for a message,
     `exit` an exit code, `stderr` a regular expression for the end of stderr. `advice` tells the user what to do, in the
     message of a run without a result or of a refused request. Other rules need none: the message is the CLI's own.
+    `help_only`: the words are a page of help that names no cause, so the message is the advice alone.
     """
 
     where: Place
     says: str
     kind: TurnErrorKind
     advice: str = ""
+    help_only: bool = False
 
 
 STATUS_RULES = (
@@ -114,7 +116,7 @@ def explain_end(
     rule = rules.exact("exit", end.exit_code) or by_stderr
     if rule is None:
         return crashed(who, end, before=before, codes_tell=codes_tell)
-    message = "; ".join(part for part in (words, rule.advice) if part)
+    message = "; ".join(part for part in ("" if rule.help_only else words, rule.advice) if part)
     return TurnError(kind=rule.kind, message=message, retryable=rule.kind in RETRYABLE)
 
 

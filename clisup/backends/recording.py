@@ -98,10 +98,9 @@ class TurnRecording:
         """End of the process."""
         return ExitRecord(self.meta.exit_code, signal_number(self.meta.signal), self.meta.reason)
 
-    @property
-    def run_end(self) -> RunEnd:
-        """End of the process, in the form for `Adapter.explain_exit`."""
-        return RunEnd(self.meta.exit_code, signal_number(self.meta.signal), self.meta.stderr)
+    def run_end(self, adapter: Adapter) -> RunEnd:
+        """Return the end of the process, in the form for `Adapter.explain_exit`."""
+        return adapter.run_end(self.meta.exit_code, signal_number(self.meta.signal), self.meta.stderr)
 
     def lines(self) -> list[Line]:
         """Lines of stdout. The last line may be incomplete."""
@@ -149,7 +148,7 @@ def play(recording: TurnRecording, adapter: Adapter) -> Iterator[Played]:
             over = True
         yield Played(line, decoded, ended)
     terminal = sum_of(words) if words else None
-    meta, explained = recording.meta, adapter.explain_exit(recording.run_end)
+    meta, explained = recording.meta, adapter.explain_exit(recording.run_end(adapter))
     ending = meta.ending.model_dump(mode="json", exclude_none=True) if meta.ending else None
     yield Played(None, Decoded(()), _end(terminal, recording.exit, ending, explained, meta.duration_s))
 

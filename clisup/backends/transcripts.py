@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 from clisup.backends.frames import Frame
 from clisup.model.prompts.history import HistoryMessage
 from clisup.model.sessions.turn_trace import TurnTrace
+from clisup.model.usage import Usage
 
 __all__ = [
-    "ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "json_line", "own_directory",
-    "texts_of",
+    "ForkPlan", "ForkRules", "Seed", "SeedRules", "TranscriptWord", "find_prompt", "json_line", "messages_after",
+    "own_directory", "texts_of",
 ]  # fmt: skip
 
 TranscriptWord = Literal["answered", "prompt_found", "prompt_not_found"]
@@ -27,6 +29,8 @@ class ForkPlan(NamedTuple):
     """Start and end of each part, in order. A part has whole lines."""
     complete: bool
     """The transcript has the end of the turn. A CLI may write late, so the daemon plans again after a pause if it is missing."""
+    usage_total: Usage | None = None
+    """Tokens that the CLI's running total begins with in the fork. None: the total begins at zero."""
 
 
 class ForkRules(Protocol):
@@ -97,6 +101,30 @@ def find_prompt(
         elif found and role == answerer:
             return "answered"
     return "prompt_found" if found else "prompt_not_found"
+
+
+def messages_after(
+    tail: bytes, read: Callable[[Frame], tuple[str, str]], moment: str, *, answerer: str = "assistant"
+) -> int:
+    """Return how many messages at the end of the JSON lines were made after `moment` (RFC 3339).
+
+    `read` is as in `find_prompt`. An entry without a `timestamp` does not count. A CLI makes an entry before its report of the
+    turn's end, even where it writes the entry later.
+    """
+    count, end = 0, datetime.fromisoformat(moment)
+    for line in reversed(tail.splitlines()):
+        try:
+            entry = json.loads(line)
+            role, _ = read(entry)
+            made = datetime.fromisoformat(entry["timestamp"])
+            late = made > end
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue
+        if role in ("user", answerer):
+            if not late:
+                break
+            count += 1
+    return count
 
 
 def json_line(entry: Frame) -> bytes:

@@ -92,7 +92,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.thinking": ConfigKey("next_turn", "\"adaptive\", \"off\", or a number of tokens from 1000 on (anthropic-api)"),
     "backends.*.effort": ConfigKey("next_turn", "thinking effort of the model: \"low\", \"medium\", \"high\""),
     "backends.*.auth_method": ConfigKey("next_turn", "method by which clisup logs in at an ACP agent (the id of one of its `authMethods`); empty: no login"),
-    "backends.*.versions": ConfigKey("next_turn", "supported versions, such as \">=2.1.197,<3\"; others are refused. Empty: the adapter's range"),
+    "backends.*.versions": ConfigKey("next_turn", "accepted versions, such as \">=2.1.309,<3\"; others are refused. Empty: the adapter's range"),
     "backends.*.args": ConfigKey("next_turn", "arguments appended to the CLI's arguments"),
     "backends.*.pass_env": ConfigKey("next_turn", "names (or PREFIX_*) of the daemon's variables to pass on"),
     "backends.*.request_env": ConfigKey("next_turn", "names of variables that a client's request may set"),

@@ -78,6 +78,7 @@ class SessionSpec(BaseModel):
     title: str | None = None
     resume_native_id: str | None = None
     forked_from: JsonObject | None = None  # the fields of `session_forked`
+    usage_total: JsonObject | None = None  # with which the CLI's running total begins in a fork
     seeded: JsonObject | None = None  # the fields of `session_seeded`
     worktree: SessionWorktree | None = None
     journaled: bool = False  # the journal has the opening, since before the first run

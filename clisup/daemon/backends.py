@@ -27,7 +27,7 @@ from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
 from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
 from clisup.policy.secrets.redact import Redactor
-from clisup.policy.versions import in_range
+from clisup.policy.versions import in_range, newer_than
 from clisup.policy.watchdog import TurnTimeouts
 
 __all__ = ["Backend", "Backends", "hide_secrets"]
@@ -211,16 +211,22 @@ class Backend:
             )
         self.version = version
         if not in_range(version, self.versions):
+            update = self.adapter.update_command or "install an accepted version"
             raise WorldError(
                 f"cannot use backend {self.name!r}, because {executable.path} is version {version}, "
-                f"and clisup supports {self.versions}",
+                f"and clisup accepts {self.versions}",
                 kind="backend_version_unsupported",
-                hint=f"install a supported version, or set backends.{self.name}.versions if you know that this one works",
+                hint=f"{update}, or set backends.{self.name}.versions if you know that this one works",
                 backend=self.name,
                 installed=version,
                 supported=self.versions,
             )
         return argv, version
+
+    @property
+    def newer_than(self) -> str | None:
+        """Return the newest version that clisup was checked with, if the CLI is newer. A configured range counts as a check."""
+        return None if self.config.versions else newer_than(self.version, self.adapter.newest_checked)
 
     async def models(self) -> list[str]:
         """Return the names of the models that the provider offers, sorted.
@@ -255,17 +261,15 @@ class Backend:
             "name": self.name,
             "kind": self.config.kind,
             "command": list(self.command),
-            "path": None,
-            "version": None,
+            **dict.fromkeys(("path", "version", "newer_than", "unavailable_reason")),
             "supported": False,
             "supported_versions": self.versions,
             "capabilities": asdict(self.adapter.capabilities),
-            "unavailable_reason": None,
         }
         try:
             row["path"] = self.executable().path
             _, row["version"] = await self.ready(patience_s=DESCRIBE_WAIT_S)
-            row["supported"] = True
+            row["supported"], row["newer_than"] = True, self.newer_than
         except ClisupError as error:
             row["version"] = error.data.get("installed")
             row["unavailable_reason"] = str(error)

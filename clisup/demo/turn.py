@@ -243,14 +243,16 @@ class DemoTurn:
             cost = usage["input_tokens"] * _PRICE_IN + usage["output_tokens"] * _PRICE_OUT
         total = self._session.add_cost(cost, self.frames.model)
         elapsed = int((time.monotonic() - self._began) * 1000)
-        by_model = {
-            "inputTokens": usage["input_tokens"], "outputTokens": usage["output_tokens"], "cacheReadInputTokens": 0,
-            "cacheCreationInputTokens": 0, "webSearchRequests": 0, "costUSD": total, "contextWindow": 200000,
-            "maxOutputTokens": 32000,
+        own = {
+            "inputTokens": usage["input_tokens"], "outputTokens": usage["output_tokens"],
+            "cacheReadInputTokens": usage.get("cache_read_input_tokens", 0),
+            "cacheCreationInputTokens": usage.get("cache_creation_input_tokens", 0), "webSearchRequests": 0, "costUSD": cost,
+            "contextWindow": 200000, "maxOutputTokens": 32000,
         }  # fmt: skip
         with self.wire.whole():  # a signal must find the result both sent and counted, or neither
             self._held.append(self.frames.result(
-                usage=usage, total_cost_usd=total, modelUsage={self.frames.model: by_model}, permission_denials=self.denials,
+                usage=usage, total_cost_usd=total, modelUsage={self.frames.model: {**own, "costUSD": total}},
+                model_usage_since_last_result={self.frames.model: own}, permission_denials=self.denials,
                 num_turns=self._messages, duration_ms=elapsed, duration_api_ms=elapsed, result_index=self.results, **more,
             ))  # fmt: skip
             self.results += 1

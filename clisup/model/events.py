@@ -190,7 +190,7 @@ class TurnStarted(EventBase, frozen=True, tag="turn_started"):
 class ProcessStarted(EventBase, frozen=True, tag="process_started"):
     """Start of the CLI's process.
 
-    `argv` has secret values redacted, `env_names` are names only, `start_time` is in clock ticks.
+    `argv` has secret values redacted, `env_names` are names only, `start_time` is in clock ticks. `newer_than`: the CLI is newer.
     """
 
     type: ClassVar[Literal["process_started"]] = "process_started"
@@ -200,6 +200,7 @@ class ProcessStarted(EventBase, frozen=True, tag="process_started"):
     env_names: tuple[str, ...] = kept(())
     env_attested: bool | None = None
     cgroup: str | None = None
+    newer_than: str | None = None
 
 
 class MessageStart(EventBase, frozen=True, tag="message_start"):

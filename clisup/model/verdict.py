@@ -169,8 +169,9 @@ def conclude(
 ) -> TurnCompleted:
     """Return the single end of a turn.
 
-    `ending` is the daemon's decision before the exit (`{"reason": ..., "limit_s"?, "error"?, "failure"?}`). `explained`
-    is the adapter's explanation of the exit. It counts if there is no terminal frame, or one whose text names no kind.
+    `ending` is the daemon's decision before the exit (`{"reason": ..., "told"?, "limit_s"?, "error"?, "failure"?}`).
+    `explained` is the adapter's explanation of the exit. It counts if there is no terminal frame, or one whose text names
+    no kind.
     """
     said = terminal or Terminal(is_error=True)
     outcome, error = _outcome(terminal, record, ending, explained)
@@ -200,7 +201,7 @@ def _outcome(
 ) -> tuple[TurnOutcome, TurnError | None]:
     if ending is not None and ending.get("reason") == "wrong_session":
         return _by_cause(ending)  # even after a good end: the answer belongs to another session than the requested one
-    if terminal is not None and not terminal.is_error:
+    if terminal is not None and not terminal.is_error and (ending is None or _was_whole(terminal, ending)):
         return "completed", None
     if record.spawn_failed is not None:
         why = record.spawn_failed.get("message") or record.spawn_failed.get("error") or "the CLI could not be started"
@@ -221,6 +222,16 @@ def _outcome(
             retryable=True,
         )
     return "failed", explained
+
+
+def _was_whole(terminal: Terminal, ending: Mapping[str, Any]) -> bool:
+    """Tell whether a good terminal frame is the end of the work, and not the CLI's answer to the order to end.
+
+    claude answers SIGINT with a success: with the words with which it waits for sub-agents, or without words while a Stop hook
+    runs (2.1.330).
+    """
+    told = ending.get("told", "end")  # daemons before 0.3 did not note it
+    return told == "end" or (told == "answer" and bool(terminal.text or terminal.structured is not None))
 
 
 def _of_known_kind(error: TurnError, explained: TurnError) -> TurnError:

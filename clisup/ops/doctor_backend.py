@@ -35,6 +35,7 @@ class BackendFacts:
     worker: tuple[str, ...] = ()
     version: str | None = None
     supported: str = ""
+    newer_than: str | None = None
     login: bool | None = None
     login_asked: str = ""
     login_elsewhere: str = ""
@@ -71,7 +72,13 @@ def _executable(facts: BackendFacts) -> Verdict:
 def _version(facts: BackendFacts) -> Verdict:
     if problem := facts.problem.get("version"):
         return fail(*problem)
-    return ok(f"{facts.version or 'cannot tell: this kind cannot be asked'} (supported: {facts.supported or 'any'})")
+    if facts.newer_than:
+        return warn(
+            f"{facts.version} is newer than {facts.newer_than}, the newest version that clisup was checked with; turns run, and what "
+            "is unknown in its output counts as drift",
+            f"update clisup, or set backends.{facts.name}.versions to say that this version works",
+        )
+    return ok(f"{facts.version or 'cannot tell: this kind cannot be asked'} (accepted: {facts.supported or 'any'})")
 
 
 def _login(facts: BackendFacts) -> Verdict:

@@ -38,6 +38,11 @@ def in_range(version: str, wanted: str) -> bool:
     return all(_OPERATORS[compare](version_key(version), version_key(bound)) for compare, bound in clauses)
 
 
+def newer_than(version: str | None, newest: str) -> str | None:
+    """Return `newest` if the version is known and newer than it. An empty `newest` is newer than everything."""
+    return newest if newest and version is not None and version_key(version) > version_key(newest) else None
+
+
 def _clause(text: str, wanted: str) -> tuple[str, str]:
     match = _CLAUSE.match(text)
     if match is None:

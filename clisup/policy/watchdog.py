@@ -17,6 +17,7 @@ from clisup.model.events import (
     ApprovalRequested,
     ApprovalResolved,
     BackendRetry,
+    BackendStatus,
     EventBase,
     MessageStart,
     MessageStop,
@@ -85,6 +86,9 @@ _NO_TURN = ("resting", "blocked")  # phases in which a turn's own time does not 
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
 
+_HOOKS = {"hook_started": 1, "hook_response": -1}
+
+
 class PhaseTracker(Struct):
     """Activity of a turn, folded from its events. `background` is the decoder's list of work beyond the answer.
 
@@ -97,6 +101,8 @@ class PhaseTracker(Struct):
     blocked: bool = False
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
+    hooks: int = 0
+    """Hooks of the CLI's settings that have begun and not ended."""
     background: Collection[str] = ()
     answered: bool = False
     """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
@@ -118,6 +124,11 @@ class PhaseTracker(Struct):
             return "tool"
         return "model" if self.started else "startup"
 
+    @property
+    def answer_is_whole(self) -> bool:
+        """Tell whether the model has ended its answer, and nothing works on: no tool, hook, question or sub-agent."""
+        return (self.answered or self.finished) and not (self.tools or self.hooks or self.approvals or self.background)
+
     def see(self, event: EventBase) -> None:
         """Fold one event of the CLI."""
         self.started = True
@@ -135,13 +146,15 @@ class PhaseTracker(Struct):
             self.approvals.discard(event.approval_id)
         elif type(event) is BackendRetry:
             self.repeats = event.error
+        elif type(event) is BackendStatus:
+            self.hooks = max(0, self.hooks + _HOOKS.get(event.status, 0))
 
     def finish(self) -> None:
         """Record the terminal frame."""
         self.finished = True
         self.tools.clear()
         self.approvals.clear()
-        self.repeats = None
+        self.hooks, self.repeats = 0, None
 
     def rest(self) -> None:
         """Record the terminal frame of a process that stays for the next turn."""

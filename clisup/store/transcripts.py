@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import NamedTuple
 
 from clisup.errors import UsageError, WorldError
@@ -21,6 +22,7 @@ __all__ = [
     "find_transcript",
     "parts_of",
     "read_lines",
+    "tail_since",
     "transcript_exists",
     "transcript_mark",
     "transcript_size",
@@ -62,6 +64,20 @@ def transcript_size(pattern: str | None) -> int:
         return os.stat(path).st_size if path is not None else 0
     except OSError:
         return 0
+
+
+def tail_since(pattern: str | None, moment: str, limit: int) -> bytes:
+    """Return the last `limit` bytes of the transcript, or nothing if no program has written to it since `moment` (RFC 3339)."""
+    path = find_transcript(pattern)
+    try:
+        found = os.stat(path) if path is not None else None
+        if path is None or found is None or found.st_mtime < datetime.fromisoformat(moment).timestamp():
+            return b""
+        with open(open_regular(path, follow=True), "rb") as file:
+            file.seek(max(0, found.st_size - limit))
+            return file.read(limit)
+    except OSError:
+        return b""
 
 
 def appended(pattern: str | None, after: int) -> bytes | None:

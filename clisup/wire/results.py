@@ -159,6 +159,8 @@ class BackendInfo(Result):
     version: str | None
     supported: bool
     supported_versions: str
+    newer_than: str | None = None
+    """Newest version that clisup was checked with, if the installed one is newer. It is used all the same."""
     capabilities: JsonObject
     unavailable_reason: str | None
     default: bool

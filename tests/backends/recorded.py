@@ -69,7 +69,7 @@ class Recording:
 
     @property
     def run_end(self) -> RunEnd:
-        return self.file.run_end
+        return self.file.run_end(self.adapter)
 
     def lines(self) -> list[Line]:
         return self.file.lines()

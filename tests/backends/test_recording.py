@@ -129,5 +129,5 @@ def test_a_dialogue_says_how_much_the_cli_was_told_before_it_went_on() -> None:
 
 
 def test_signals_have_their_names() -> None:
-    assert parse(signal=15).run_end == parse(signal="SIGTERM").run_end
+    assert parse(signal=15).exit == parse(signal="SIGTERM").exit
     assert (signal_name(15), signal_name(None), signal_name(40)) == ("SIGTERM", None, "SIGRTMIN")

@@ -16,6 +16,7 @@ import trio
 from harness import Harness, until
 
 import clisup
+from clisup.backends.registry import get_adapter
 from clisup.daemon.ops import doctor
 from clisup.errors import ClisupError
 from clisup.ops.doctor import MACHINE_CHECKS, DirectoryFacts
@@ -79,10 +80,41 @@ def test_the_cli_itself_is_asked_whether_it_is_logged_in(serve: Serve, tmp_path:
     assert "canary" not in str(found)
 
 
-def test_a_version_out_of_range_fails_and_lists_that_are_older_warn(serve: Serve, tmp_path: Path) -> None:
+def test_a_version_that_is_too_old_fails_with_the_command_that_updates_it(serve: Serve, tmp_path: Path) -> None:
+    daemon = serve(raw=claude_table(script(tmp_path / "claude", SAYS.format(version="2.1.197", auth="exit 1"))))
+    found = check(daemon, "claude")
+    assert found["version"]["status"] == "fail" and "2.1.197" in found["version"]["detail"]
+    assert "claude update" in found["version"]["fix"]
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "qwen", "opencode"])
+def test_a_version_that_is_newer_than_all_checked_ones_runs_with_one_warning_everywhere(
+    serve: Serve, tmp_path: Path, name: str
+) -> None:
+    adapter = get_adapter(name)
+    said = {"claude": "9.0.0 (Claude Code)", "codex": "codex-cli 9.0.0"}.get(name, "9.0.0")
+    path = script(tmp_path / name, f"#!/bin/sh\necho '{said}'\n")
+    daemon = serve(raw=f'[backends.{name}]\ncommand = ["{path}"]\nsetting_sources = "user,project"\n')
+    found = check(daemon, name)
+    assert found["version"]["status"] == "warn" and adapter.newest_checked in found["version"]["detail"]
+    (row,) = [row for row in daemon.call("backend/list") if row["name"] == name]
+    assert (row["version"], row["supported"], row["newer_than"]) == ("9.0.0", True, adapter.newest_checked)
+    session = daemon.call("session/new", backend=name, cwd=str(tmp_path))["session_id"]
+    daemon.call("session/prompt", session_id=session, prompt="Hello.", wait=True)
+    events = daemon.call("session/events", session_id=session)["events"]
+    assert [e["newer_than"] for e in events if e["type"] == "process_started"][:1] == [adapter.newest_checked]
+
+
+def test_a_range_in_the_configuration_is_the_operators_own_check(serve: Serve, tmp_path: Path) -> None:
+    path = script(tmp_path / "claude", SAYS.format(version="9.0.0", auth="exit 1"))
+    daemon = serve(raw=claude_table(path, 'versions = ">=9"'))
+    assert check(daemon, "claude")["version"]["status"] == "ok"
+    assert not any(row["newer_than"] for row in daemon.call("backend/list"))
+
+
+def test_lists_that_are_older_than_the_cli_warn(serve: Serve, tmp_path: Path) -> None:
     daemon = serve(raw=claude_table(script(tmp_path / "claude", SAYS.format(version="9.0.0", auth="exit 1"))))
     found = check(daemon, "claude")
-    assert found["version"]["status"] == "fail" and "9.0.0" in found["version"]["detail"]
     assert found["scrub lists"]["status"] == "warn" and "--drift claude" in found["scrub lists"]["fix"]
 
 

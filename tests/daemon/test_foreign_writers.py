@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,20 @@ def transcript(session: SessionProbe) -> Path:
     return path
 
 
+def write_as_a_terminal(path: Path, prompt: str) -> None:
+    """A turn of the same CLI outside of clisup."""
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    turn = [("user", prompt), ("assistant", "heard")]
+    with path.open("a") as file:
+        for role, words in turn:
+            entry = {
+                "type": role,
+                "message": {"role": role, "content": [{"type": "text", "text": words}]},
+                "timestamp": now,
+            }
+            file.write(json.dumps(entry) + "\n")
+
+
 def foreign_writes(session: SessionProbe) -> list[dict[str, Any]]:
     return session.events("notice", code="foreign_writes")
 
@@ -70,6 +85,38 @@ def test_a_live_process_is_no_stranger_and_gets_no_prompt_while_there_is_one(
     assert (refused["outcome"], refused["error"]["kind"]) == ("failed", "session_busy")
     note.unlink()
     assert session.ask("@count")["text"] == "turn 3"
+    assert len(session.events("process_started")) == 1 and not foreign_writes(session)
+
+
+@pytest.mark.parametrize("ends", ["by the next prompt", "by its idle end"])
+def test_a_live_process_whose_transcript_somebody_else_wrote_on_is_replaced_by_one_that_knows_all_of_it(
+    serve: Callable[..., Harness], ends: str
+) -> None:
+    daemon = serve(live={"idle_s": 1} if ends == "by its idle end" else {})
+    session = daemon.new(mode="live")
+    session.ask("one")
+    write_as_a_terminal(transcript(session), "two")
+    if ends == "by its idle end":
+        session.await_event("process_exited")
+    assert session.ask("@count")["text"] == "turn 3"
+    [notice] = foreign_writes(session)
+    assert "2 messages" in notice["message"]
+    assert len(session.events("process_started")) == 2
+    session.ask("four")
+    assert len(foreign_writes(session)) == 1
+
+
+def test_what_a_live_process_writes_late_is_no_strangers(daemon: Harness) -> None:
+    session = daemon.new(mode="live")
+    session.ask("one")
+    last = json.loads(transcript(session).read_text().splitlines()[-1])
+    with transcript(session).open("a") as file:
+        file.write(json.dumps({"type": "last-prompt", "sessionId": session.id}) + "\n")
+        file.write(
+            json.dumps({**last, "type": "assistant", "message": {"content": []}, "timestamp": "2020-01-01T00:00:00Z"})
+            + "\n"
+        )
+    session.ask("two")
     assert len(session.events("process_started")) == 1 and not foreign_writes(session)
 
 

@@ -171,6 +171,38 @@ def test_prompts_while_background_work_is_answered_get_turns_of_their_own(hasty:
     assert len(set(ids)) == len(ids) == 31
 
 
+DELEGATES = "@delegate 300 a report => it is done\nI wait for it."
+
+
+@pytest.mark.parametrize(("limit", "kind"), [("background", "idle_timeout"), ("turn", "turn_timeout")])
+def test_a_limit_that_cuts_off_sub_agents_is_no_success_with_the_words_that_wait_for_them(
+    hasty: Harness, limit: str, kind: str
+) -> None:
+    session = hasty.new(timeouts={limit: 0.8})
+    end = session.ask(DELEGATES)
+    assert (end["outcome"], end["error"]["kind"]) == ("timed_out", kind)
+    assert end["text"] in ("", "I wait for it.") and not session.processes()
+
+
+@pytest.mark.parametrize("mode", ["one-shot", "live"])
+def test_an_interrupt_of_sub_agents_is_an_interrupted_turn(hasty: Harness, mode: str) -> None:
+    session = hasty.new(mode=mode)
+    session.prompt(DELEGATES)
+    session.await_event("message_stop", stop_reason="end_turn")
+    session.call("interrupt")
+    assert session.end_of("t1")["outcome"] == "interrupted"
+
+
+def test_an_interrupt_behind_a_whole_answer_takes_nothing_from_it(hasty: Harness) -> None:
+    """The CLI only has to leave."""
+    session = hasty.new(timeouts={"linger": 30})
+    session.prompt("the answer\n@linger forever")
+    until(lambda: (session.get()["watch"] or {}).get("phase") == "linger")
+    session.call("interrupt")
+    end = session.end_of("t1")
+    assert (end["outcome"], end["text"]) == ("completed", "the answer")
+
+
 def test_background_work_has_a_budget(hasty: Harness) -> None:
     session = hasty.new(timeouts={"background": 0.6})
     assert session.ask("answered\n@background 300 never")["outcome"] == "completed"

@@ -38,6 +38,13 @@ class AcpAdapter(AcpDialect, Adapter):
     default_command = ()
     default_versions = ""
     version_args = ()
+    noise = (
+        r"\[(?:acp|perf|session/\w+)\] .*",
+        r"DeprecationWarning: .*",
+        r"Ripgrep (?:is )?not available.*",
+        r"Warning: \d+-color support not detected\..*",
+        r".*\bcodex_app_server\b.* Codex could not find bubblewrap on PATH\..*",
+    )
     capabilities = Capabilities(
         live=True,
         cost=True,

@@ -5,13 +5,14 @@ The protocol leaves open how agents report the name of a tool, the tokens of a t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.errors import ErrorRule
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_str
-from clisup.model.events import TurnError
+from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.usage import Usage
 
 __all__ = ["AcpDialect", "Habits"]
@@ -42,6 +43,13 @@ class AcpDialect:
     """Readers of the words of one agent. A subclass may override every method. No method may raise."""
 
     errors: ClassVar[tuple[ErrorRule, ...]] = ERRORS
+    stops: ClassVar[Mapping[str, tuple[TurnErrorKind, str]]] = {
+        "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
+        "max_turn_requests": ("max_turns", "the agent's limit of model requests in one turn is reached"),
+        "refusal": ("refusal", "the agent refuses to go on"),
+        "cancelled": ("cancelled", "the turn was cancelled"),
+    }
+    """Kinds and messages of the stop reasons that are failures."""
     cost_spans: Literal["session", "process"] | None = None
     """What the cost of `usage_update` is the sum of. The schema says the session; claude-agent-acp 0.49.0 begins anew with each
     process. None: not known, so that only a session's first turn has a cost."""

@@ -58,12 +58,6 @@ _AUTH_REQUIRED = -32000
 _CONTROL = "control-"  # begins the id of a change of a setting
 _METHODS = 10  # login methods in a message
 _NOTHING = Decoded(())
-_STOPS: dict[str, tuple[TurnErrorKind, str]] = {
-    "max_tokens": ("output_limit", "the model's answer was cut at its limit of tokens"),
-    "max_turn_requests": ("max_turns", "the agent's limit of model requests in one turn is reached"),
-    "refusal": ("refusal", "the agent refuses to go on"),
-    "cancelled": ("cancelled", "the turn was cancelled"),
-}
 
 
 class _Opened(Struct, frozen=True):
@@ -353,7 +347,7 @@ class AcpDecoder(Decoder):
         usage = self._usage(result)
         if reason is None:
             return self._fail("protocol", "the agent's answer to session/prompt has no stopReason")
-        kind, message = _STOPS.get(reason, (None, ""))
+        kind, message = self._dialect.stops.get(reason, (None, ""))
         if kind:
             return self._end(TurnError(kind=kind, message=message), reason, usage)
         events = self._updates.finish()

@@ -29,6 +29,7 @@ _STATUS_IN_TEXT = re.compile(
     r"(?:^(?:Error: )?|\b(?:status(?: code)?|HTTP|API Error|Last error|code)\b[\"':= ]{0,4}|\bRequest rejected \()([45]\d\d)\b",
     re.IGNORECASE,
 )
+_STATUS_AT_END = re.compile(r"^Internal error: .{0,80}\b([45]\d\d)\.?$")  # opencode 1.18.34: the provider's words alone
 _HOLLOW = ("Internal error", "Invalid params", "Invalid request")  # the SDKs' own words, where `data` says more
 _STARTS_SESSION = ("session/load", "session/resume")
 _LOGIN = "log the agent in as the daemon's user, or give its key in the backend's env"
@@ -120,5 +121,5 @@ def _status(code: int | None, data: Frame, text: str) -> int | None:
     for value in told:
         if value is not None and 400 <= value <= 599:
             return value
-    found = _STATUS_IN_TEXT.search(text)
+    found = _STATUS_IN_TEXT.search(text) or _STATUS_AT_END.search(text)
     return int(found[1]) if found else None

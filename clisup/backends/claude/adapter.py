@@ -32,7 +32,7 @@ from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed, read_m
 from clisup.backends.frames import Frame
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
-from clisup.backends.transcripts import find_prompt
+from clisup.backends.transcripts import find_prompt, messages_after
 from clisup.model.prompts.content import Content, Image
 from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 from clisup.policy.cli_files import PresenceRules
@@ -61,7 +61,9 @@ class ClaudeAdapter(Adapter):
     kind = "claude"
     lists = "claude"
     default_command: ClassVar[tuple[str, ...]] = ("claude",)
-    default_versions = ">=2.1.197,<3"
+    default_versions = ">=2.1.309"
+    newest_checked = "2.1.332"
+    update_command = "claude update"
     version_args = ("--version",)
     version_pattern: ClassVar[str] = r"^(\d+\.\d+\.\d+\S*) \(Claude Code\)\s*$"
     login_args: ClassVar[tuple[str, ...]] = ("auth", "status")
@@ -79,7 +81,6 @@ class ClaudeAdapter(Adapter):
     capabilities = Capabilities(
         live=True,
         steer=True,
-        live_versions=">=2.1.329,<3",
         controls=("model", "permission_mode", "context_usage", "compact"),
         fork=True,
         history=True,
@@ -157,6 +158,10 @@ class ClaudeAdapter(Adapter):
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""
         return find_prompt(appended, read_message, [prompt])
+
+    def strange_messages(self, tail: bytes, moment: str) -> int:
+        """Count the messages of other programs, such as a `claude` in a terminal."""
+        return messages_after(tail, read_message, moment)
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's transcript. Any folder matches, because the folder is named after the first turn's

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest
+from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest, Terminal
 from clisup.backends.claude.control import (
     INTERRUPT,
     LiveState,
@@ -24,7 +24,7 @@ from clisup.backends.claude.control import (
     refused,
     withdrawn,
 )
-from clisup.backends.claude.errors import ClaudeFailure, explain_hook
+from clisup.backends.claude.errors import ClaudeFailure, explain_compaction, explain_hook
 from clisup.backends.claude.frames import (
     Assistant,
     BlockDelta,
@@ -47,6 +47,7 @@ from clisup.backends.lines import unparsed
 from clisup.backends.long_texts import claude_passes_on
 from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
 from clisup.model.lines.framing import Line
+from clisup.model.verdict import sum_of
 
 __all__ = ["ClaudeDecoder"]
 
@@ -60,7 +61,10 @@ _DELTAS = STREAM_SILENT.keys() | {"text_delta", "thinking_delta", "input_json_de
 
 
 class ClaudeState(Struct, kw_only=True):
-    """State of a turn. `refused` is the refusal of the prompt by a hook, `uses` that of `Questions`."""
+    """State of a turn. `refused` is why the prompt did nothing (a hook refused it, or the compaction failed), `uses` that of `Questions`.
+
+    `reported` is the sum of the results without an answer: they hold the tokens of sub-agents, and another result follows.
+    """
 
     tasks: Tasks
     carried_usd: float | None
@@ -70,6 +74,7 @@ class ClaudeState(Struct, kw_only=True):
     failure: ClaudeFailure = _NO_FAILURE
     resets_at: str | None = None
     refused: TurnError | None = None
+    reported: Terminal | None = None
     uses: dict[str, int] = field(default_factory=dict)
 
 
@@ -317,16 +322,27 @@ class ClaudeDecoder(Decoder):
         self.state.refused = refused or self.state.refused
         return RARE["system/informational"](frame)
 
+    def _status(self, frame: Frame) -> list[EventBase]:
+        """Report a status, and note the outcome of a compaction."""
+        if result := get_str(frame, "compact_result"):
+            failed = result == "failed"
+            self.state.refused = explain_compaction(get_str(frame, "compact_error")) if failed else None
+        return RARE["system/status"](frame)
+
     def _result(self, frame: Frame) -> Decoded:
         failure = replace(self.state.failure, resets_at=self.state.resets_at)
         terminal = terminal_of(frame, carried_usd=self.state.carried_usd, failure=failure)
         terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self.state.denials.unlisted))))
         events = [*self.state.messages.finish(), *self._questions.close(), *self.state.denials.rest(frame)]
-        self.state.carried_usd = terminal.cost_total_usd
         if self.state.refused is not None and not terminal.is_error and frame.get("num_turns") == 0:
-            terminal = replace(terminal, is_error=True, text="", error=self.state.refused)
+            cancelled = self.state.refused.kind == "cancelled"
+            terminal = replace(terminal, is_error=True, text="", error=self.state.refused, interrupted=cancelled)
         self.state.failure, self.state.resets_at, self.state.refused = _NO_FAILURE, None, None
-        return Decoded(events, None if terminal.follow_up and _asked_nobody(frame) else terminal)
+        self.state.carried_usd = terminal.cost_total_usd
+        terminal = terminal if self.state.reported is None else sum_of([self.state.reported, terminal])
+        answers = not (terminal.follow_up and _asked_nobody(frame))
+        self.state.reported = None if answers else terminal
+        return Decoded(events, terminal if answers else None)
 
 
 _STATEFUL: dict[str, Callable[[ClaudeDecoder, Frame], list[EventBase]]] = {
@@ -337,6 +353,7 @@ _STATEFUL: dict[str, Callable[[ClaudeDecoder, Frame], list[EventBase]]] = {
     "system/background_tasks_changed": lambda decoder, frame: decoder.state.tasks.changed(frame),
     "system/informational": ClaudeDecoder._informed,
     "system/permission_denied": ClaudeDecoder._denied,
+    "system/status": ClaudeDecoder._status,
     "rate_limit_event": ClaudeDecoder._rate_limit,
     "control_cancel_request": lambda decoder, frame: withdrawn(decoder._questions, frame),
 }
@@ -360,7 +377,8 @@ def _failure_of(frame: Assistant, blocks: Sequence[Block]) -> ClaudeFailure:
 def _asked_nobody(frame: Frame) -> bool:
     """Tell whether the CLI only noted the end of a background task, without a request to the model.
 
-    claude 2.1.329 does so when it resumes a session whose task had not ended. The prompt follows.
+    claude does so when it resumes a session whose task had not ended: the prompt follows (2.1.329). Of agents that report at
+    once all but the last have such a result, and one request for all of them follows (2.1.332).
     """
     return frame.get("num_turns") == 0 and frame.get("is_error") is False
 

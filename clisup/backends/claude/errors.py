@@ -15,9 +15,19 @@ from msgspec import Struct
 from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
-__all__ = ["ERRORS", "INTERRUPTED", "ClaudeFailure", "explain_hook", "explain_report", "explain_retry"]
+__all__ = [
+    "ERRORS",
+    "INTERRUPTED",
+    "ClaudeFailure",
+    "explain_compaction",
+    "explain_hook",
+    "explain_report",
+    "explain_retry",
+]
 
 INTERRUPTED = frozenset({"aborted_streaming", "aborted_tools"})
+_ABORTED = "Request was aborted"
+_STATUS_IN_TEXT = re.compile(r"\bAPI Error: (\d{3})\b")
 _DIAGNOSTIC = "[ede_diagnostic]"
 
 # fmt: off
@@ -141,6 +151,18 @@ def explain_hook(*, outcome: str | None, reason: str | None) -> TurnError | None
     return TurnError(kind=kind, message=f"a UserPromptSubmit hook of claude's settings refused the prompt: {why}")
 
 
+def explain_compaction(text: str | None) -> TurnError:
+    """Return the error of a compaction that failed. claude 2.1.332 reports a success of the turn all the same.
+
+    Only the text names the cause: "API Error: 403 ...", or "Request was aborted" after an interrupt.
+    """
+    text = text or "the compaction failed without a message"
+    if _ABORTED in text:
+        return TurnError(kind="cancelled", message=text[:MESSAGE_CHARS])
+    status = _STATUS_IN_TEXT.search(text)
+    return explain_report(ClaudeFailure(text=text, status=int(status[1]) if status else None))
+
+
 def _message(report: ClaudeFailure) -> str:
     """Return the CLI's message. An interrupted turn has only a debugging line, which does not count."""
     if report.terminal_reason in INTERRUPTED and report.text.startswith(_DIAGNOSTIC):
@@ -223,6 +245,13 @@ _EXITS: tuple[ErrorRule, ...] = (
         "give a prompt; if there was one, the machine was too slow to hand it over within claude's 3 s",
     ),
     ErrorRule("stderr", r"Invalid MCP configuration", "invalid_request", "mend the session's mcp_config"),
+    # 2.1.332 names the flags that do not go together, and a missing tool of --permission-prompt-tool.
+    ErrorRule(
+        "stderr",
+        r"(?m)^Error: (?:When using --print, )?--\S+ .*(?:requires|needs) |MCP tool .* not found",
+        "invalid_request",
+        "look at the backend's args, and at the session's mcp_config",
+    ),
     ErrorRule("stderr", r"--json-schema (?:is not|must be)", "invalid_request", "mend the prompt's output_schema"),
     ErrorRule("stderr", r"Error processing --setting-sources", "invalid_request", "mend the backend's setting_sources"),
     ErrorRule(

@@ -86,9 +86,10 @@ def _init(frame: Frame) -> list[EventBase]:
 
 def _status(frame: Frame) -> list[EventBase]:
     """Decode a status. It is null at the end of a compaction, and if only the permission mode changed."""
-    compacted = get_str(frame, "compact_result")
-    if compacted:
-        return [status("compacted", get_str(frame, "compact_error") or compacted)]
+    result = get_str(frame, "compact_result")
+    if result:
+        name = "compaction_failed" if result == "failed" else "compacted"
+        return [status(name, get_str(frame, "compact_error") or result)]
     return [status(get_str(frame, "status") or "none", get_str(frame, "permissionMode"))]
 
 

@@ -1,8 +1,8 @@
 """The `result` frame of claude: the end of a turn.
 
-Measured with claude 2.1.329. A failed API call has `subtype: "success"`. `usage` excludes subagents, and is zero if the budget
+Measured with claude 2.1.332. A failed API call has `subtype: "success"`. `usage` excludes subagents, and is zero if the budget
 ended the turn. `total_cost_usd` and `modelUsage` run on across turns and resumes. Only `model_usage_since_last_result` covers
-this turn alone; older versions and results of a failed start lack the field.
+the work since the result before: `{}` says that there was none. Results of a failed start lack the field.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def terminal_of(frame: Frame, *, carried_usd: float | None, failure: ClaudeFailu
     """
     is_error = _is_error(frame)
     report = _report(frame, failure)
-    share, total = _cost(frame, carried_usd, is_error=is_error)
+    cost, total = _cost(frame, carried_usd)
     return Terminal(
         is_error=is_error,
         text="" if is_error else get_str(frame, "result") or "",
         stop_reason=report.stop_reason,
         usage=_usage(frame),
-        cost_usd=share,
+        cost_usd=cost,
         estimated=frame.get("cost_source") == "estimated",
         cost_total_usd=total,
         error=explain_report(report) if is_error else None,
@@ -92,9 +92,9 @@ def _report(frame: Frame, failure: ClaudeFailure) -> ClaudeFailure:
 
 
 def _usage(frame: Frame) -> Usage:
-    """Return the tokens of this turn. Subagents count if the CLI counts by model, as in its cost."""
+    """Return the tokens since the result before, with those of subagents, as in the CLI's cost."""
     models = _models(frame)
-    if models:
+    if models is not None:
         counts = {name: _total(models, native) for name, native in _MODEL_USAGE.items()}
     else:
         usage = get_dict(frame, "usage")
@@ -104,28 +104,30 @@ def _usage(frame: Frame) -> Usage:
     return Usage(**known, source="reported") if known else Usage()
 
 
-def _models(frame: Frame) -> list[Frame]:
-    return [model for model in get_dict(frame, "model_usage_since_last_result").values() if isinstance(model, dict)]
+def _models(frame: Frame) -> list[Frame] | None:
+    """Return what each model used since the result before, or None if the frame does not say it."""
+    told = frame.get("model_usage_since_last_result")
+    return [model for model in told.values() if isinstance(model, dict)] if isinstance(told, dict) else None
 
 
 def _total(models: list[Frame], name: str) -> int | None:
     known = [value for model in models if (value := get_int(model, name)) is not None]
-    return sum(known) if known else None
+    return None if models and not known else sum(known)
 
 
-def _cost(frame: Frame, carried: float | None, *, is_error: bool) -> tuple[float | None, float | None]:
-    """Return this turn's cost, and the running total to carry over.
+def _cost(frame: Frame, carried: float | None) -> tuple[float | None, float | None]:
+    """Return the cost since the result before, and the running total to carry over.
 
-    A result of a failed start has 0 and counted nothing, so the total stays. A total below the carried one was reset (`/clear`).
-    Without both totals the turn's cost is unknown, which is not zero.
+    A frame that tells only a total costs what the total has grown by. The total of a failed start is 0 and counted nothing, so the
+    carried one stays. A total below the carried one was reset (`/clear`). Without both totals the cost is unknown, which is not zero.
     """
     told = get_number(frame, "total_cost_usd")
-    total = carried if told is None or (is_error and told == 0 and carried) else told
-    if isinstance(frame.get("model_usage_since_last_result"), dict):
-        costs = [get_number(model, "costUSD") for model in _models(frame)]
-        known = [cost for cost in costs if cost is not None]
-        if len(known) == len(costs):
-            return whole_usd(float(sum(known))), total
+    total = carried if told is None or (told == 0 and carried and _is_error(frame)) else told
+    models = _models(frame)
+    if models is not None:
+        costs = [cost for model in models if (cost := get_number(model, "costUSD")) is not None]
+        if len(costs) == len(models):
+            return whole_usd(float(sum(costs))), total
     if told is None or total is None or carried is None:
         return None, total
     return (total if total < carried else whole_usd(total - carried)), total

@@ -58,7 +58,9 @@ class CodexBase(Adapter):
 
     lists = "codex"
     default_command = ("codex",)
-    default_versions = ">=0.169.0,<0.170"
+    default_versions = ">=0.169.0"
+    newest_checked = "0.171.0"
+    update_command = "npm install -g @openai/codex@latest"
     version_args = ("--version",)
     version_pattern = r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$"
     login_args = ("login", "status")
@@ -111,6 +113,10 @@ class CodexAdapter(CodexBase):
     begins_late_prompts = False
     fork: ClassVar[ForkRules | None] = CodexFork()
     seed: ClassVar[SeedRules | None] = CodexSeed()
+    noise = (
+        r"Reading (?:additional input|prompt) from stdin\.\.\.",
+        r".*\bcodex_app_server: Codex could not find bubblewrap on PATH\..*",
+    )
     capabilities = Capabilities(
         live=True,
         steer=True,

@@ -61,11 +61,15 @@ class CodexTurnState(Struct, kw_only=True):
 
 
 class CodexState(CodexTurnState, kw_only=True):
-    """State of one turn of app-server. `taken` are the ids of steered prompts, `uses` is that of `Questions`."""
+    """State of one turn of app-server.
+
+    `taken` are the ids of steered prompts. `worked` tells whether the model has begun an item. `uses` is that of `Questions`.
+    """
 
     thread: str | None
     tokens: Tokens
     turn: str | None = None
+    worked: bool = False
     provider_asked: bool = False
     limits: RateLimits = field(default_factory=RateLimits)
     usage: Usage = Usage()
@@ -264,6 +268,7 @@ class CodexDecoder(CodexTurn):
     def _item_started(self, params: Frame) -> list[EventBase]:
         """Begin an item. With a steered prompt, codex gives the message up that the model was writing."""
         item = get_dict(params, "item")
+        self.state.worked = self.state.worked or items.kind_of(item) not in ("user_message", "context_compaction")
         if items.kind_of(item) == "user_message" and (prompt := get_str(item, "clientId")) is not None:
             self.state.taken.append(prompt)
             return self.state.messages.retract("a steered prompt replaced it")
@@ -278,7 +283,7 @@ class CodexDecoder(CodexTurn):
     def _used(self, params: Frame) -> list[EventBase]:
         """Report the tokens of one model call. codex may repeat tokens under the id of the previous turn: they do not count."""
         is_foreign = self._is_foreign(params)
-        used, context = self.state.tokens.see(params, main=not is_foreign)
+        used, context = self.state.tokens.see(params, main=not is_foreign, worked=self.state.worked)
         if not is_foreign and (self.state.turn is None or get_str(params, "turnId") != self.state.turn):
             return []
         context = None if is_foreign else context

@@ -6,6 +6,8 @@ total. Item ids begin again with each process.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from clisup.backends.base import TOKENS, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, CodexBase, check
 from clisup.backends.codex.decoder import CodexTurn, CodexTurnState
@@ -40,6 +42,7 @@ _EVENTS = (
 
 
 _SCHEMA = "output-schema.json"
+_SPAWN = "spawn_agent"
 
 
 class CodexExecAdapter(CodexBase):
@@ -165,7 +168,13 @@ class CodexExecDecoder(CodexTurn):
         return None
 
     def _end(self, total: Usage | None, error: TurnError | None) -> Decoded:
-        """End the turn. A failed turn has no total, so the share of the next turn is unknown."""
+        """End the turn. A failed turn has no total, so the share of the next turn is unknown.
+
+        exec's total lacks the tokens of sub-agents (0.171.0), so with one of them it is an estimate.
+        """
         if self.state.ended:
             return NOTHING
-        return Decoded((), self._terminal(error, Usage() if total is None else total.since(self._carried), total))
+        share = Usage() if total is None else total.since(self._carried)
+        if share.source == "reported" and _SPAWN in self.state.calls.names.values():
+            share = replace(share, source="estimated")
+        return Decoded((), self._terminal(error, share, total))

@@ -57,10 +57,10 @@ class Tokens(Struct):
         """Return the tokens at the start of a turn."""
         return cls((carried or Usage()) if resumed else None, carried)
 
-    def see(self, params: Frame, *, main: bool) -> tuple[Usage | None, int | None]:
+    def see(self, params: Frame, *, main: bool, worked: bool) -> tuple[Usage | None, int | None]:
         """Return the new usage of a call, and the size of the context. A thread's total grows with each call.
 
-        `main` marks the session's own thread, as opposed to a sub-agent's.
+        `main` marks the session's own thread, as opposed to a sub-agent's. `worked`: the model has said or called something in the turn.
         """
         thread, told = get_str(params, "threadId") or "", get_dict(params, "tokenUsage")
         total, last = get_dict(told, "total"), get_dict(told, "last")
@@ -69,15 +69,17 @@ class Tokens(Struct):
         is_call = not total or total != total_before
         before = usage_of(total_before) if total_before or not main else self.total
         if main and total:
-            is_call = is_call and not self._is_repeated(usage_of(total))
+            is_call = is_call and not self._is_repeated(usage_of(total), worked=worked)
             self.total = usage_of(total)
         usage = _of_call(usage_of(total), before, usage_of(last)) if is_call else None
         return usage, get_int(last, "totalTokens") if is_call or last != last_before else None
 
-    def _is_repeated(self, total: Usage) -> bool:
-        """Tell whether this is the thread's total before this turn. If that total is unknown, the first total of a resumed thread is."""
+    def _is_repeated(self, total: Usage, *, worked: bool) -> bool:
+        """Tell whether this is the thread's total before this turn. If that is unknown, a total before any work of the turn is."""
         before, self.carried = self.carried, None
-        return before is not None and before.total_tokens in (None, total.total_tokens)
+        if before is None or before.total_tokens is None:
+            return before is not None and not worked
+        return before.total_tokens == total.total_tokens
 
 
 def _of_call(total: Usage, before: Usage | None, last: Usage) -> Usage | None:

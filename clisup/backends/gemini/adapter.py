@@ -34,7 +34,7 @@ from clisup.backends.gemini.agent import GeminiAgent
 from clisup.backends.gemini.decoder import GeminiDecoder
 from clisup.backends.gemini.result import ERRORS, explain_end, last_attempt
 from clisup.backends.launch import argv_path, argv_text, check_mode, check_named, check_prompt
-from clisup.backends.transcripts import find_prompt, own_directory, texts_of
+from clisup.backends.transcripts import find_prompt, messages_after, own_directory, texts_of
 from clisup.errors import UsageError
 from clisup.model.events import TurnError
 from clisup.model.prompts.content import Image
@@ -81,10 +81,18 @@ class GeminiAdapter(Adapter):
     kind = "gemini"
     lists = "gemini"
     default_command = ("gemini",)
-    default_versions = ">=0.61,<0.62"
+    default_versions = ">=0.60.0"
+    newest_checked = "0.61.0"
+    update_command = "npm install -g @google/gemini-cli@latest"
     version_args = ("--version",)
     version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("GEMINI_API_KEY",)
+    noise = (
+        r"Ripgrep is not available\..*",
+        r"Warning: \d+-color support not detected\..*",
+        r"YOLO mode is enabled\. .*",
+        r"\[STARTUP\] Phase .* Skipping metrics\.",
+    )
     capabilities = Capabilities(
         live=True,
         images=True,
@@ -149,13 +157,12 @@ class GeminiAdapter(Adapter):
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt (as `stdin_of` sent it), and an answer to it."""
-
-        def read(entry: Frame) -> tuple[str, str]:
-            text = "".join(texts_of(entry.get("content"))).partition(_FILES_BEGIN)[0]
-            return entry["type"], _IMAGE_MENTION.sub("", text)
-
         sent = [prompt, _MENTION.sub(r"\\@", prompt), _AGENT.as_text(prompt)]
-        return find_prompt(appended, read, sent, answerer="gemini")
+        return find_prompt(appended, _message, sent, answerer="gemini")
+
+    def strange_messages(self, tail: bytes, moment: str) -> int:
+        """Count the messages of other programs, such as a `gemini` in a terminal."""
+        return messages_after(tail, _message, moment, answerer="gemini")
 
     def transcript_pattern(self, native_session_id: str, env: Mapping[str, str]) -> str | None:
         """Return a glob for the session's files: gemini names them by the minute and the first 8 characters of the id."""
@@ -163,6 +170,12 @@ class GeminiAdapter(Adapter):
         if home is None or not _SESSION.fullmatch(native_session_id):
             return None
         return f"{glob.escape(home)}/.gemini/tmp/*/chats/session-*-{native_session_id[:8]}.jsonl"
+
+
+def _message(entry: Frame) -> tuple[str, str]:
+    """Return role and text of a transcript's entry, without the files that the CLI has put behind the text."""
+    text = "".join(texts_of(entry.get("content"))).partition(_FILES_BEGIN)[0]
+    return entry["type"], _IMAGE_MENTION.sub("", text)
 
 
 def _one_shot(request: LaunchRequest) -> tuple[LaunchSpec, tuple[str, ...]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -18,7 +20,7 @@ from clisup.backends.base import Carried, Decoded, LaunchRequest
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_str
 from clisup.backends.gemini.result import UNANSWERED, explain_refusal
 from clisup.backends.qwen.decoder import own_words
-from clisup.model.events import TurnError
+from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import BRIDGE_SERVER, object_in
 from clisup.model.usage import Usage
@@ -34,6 +36,11 @@ class GeminiAgent(AcpAdapter):
 
     kind = "gemini"
     command_characters = ("/", "$")
+    stops: ClassVar[Mapping[str, tuple[TurnErrorKind, str]]] = {
+        **AcpAdapter.stops,
+        # 0.61.0 says so only where the next request would not fit, and never of an answer that was cut
+        "max_tokens": ("context_overflow", "the conversation no longer fits into the model's context window"),
+    }
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> AcpDecoder:
         """Return the dialogue of one turn. Flags have set the model and the mode."""

@@ -30,7 +30,9 @@ class OpencodeAdapter(Adapter):
     kind = "opencode"
     lists = "opencode"
     default_command = ("opencode",)
-    default_versions = ">=1.18,<1.19"
+    default_versions = ">=1.18.25"
+    newest_checked = "1.18.34"
+    update_command = "opencode upgrade"
     version_args = ("--version",)
     version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     capabilities = Capabilities(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from clisup.backends.base import Decoded
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status
@@ -48,8 +49,8 @@ _OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
 class OpencodeState(Struct):
     """State of a turn.
 
-    `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied` and `rejected` count since the
-    last terminal frame.
+    `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied`, `rejected` and `delegated`
+    count since the last terminal frame. `delegated`: a sub-agent has worked, whose tokens opencode does not tell (1.18.34).
     """
 
     session: str | None = None
@@ -59,6 +60,7 @@ class OpencodeState(Struct):
     cost: float = 0.0
     denied: dict[str, None] = field(default_factory=dict)
     rejected: bool = False
+    delegated: bool = False
 
 
 class OpencodeDecoder(FrameDecoder):
@@ -137,6 +139,7 @@ class OpencodeDecoder(FrameDecoder):
         call, name, state = get_str(part, "callID"), get_str(part, "tool"), get_dict(part, "state")
         if call is None or name is None:
             raise MalformedError("a tool call without its id or name")
+        self.state.delegated = self.state.delegated or name == "task"
         started, given = self._start(part), get_dict(state, "input")
         failed = get_str(state, "status") == "error" or name == "invalid"
         if name == "invalid":  # opencode's own tool, which tells the model that its call was wrong
@@ -183,7 +186,9 @@ class OpencodeDecoder(FrameDecoder):
 
     def _terminal(self, text: str, error: TurnError | None, reason: str | None) -> Terminal:
         usage, cost, denied = self.state.usage, self.state.cost, tuple(self.state.denied)
-        self.state.usage, self.state.cost, self.state.rejected = Usage(), 0.0, False
+        if self.state.delegated and usage.source == "reported":
+            usage = replace(usage, source="estimated")
+        self.state.usage, self.state.cost, self.state.rejected, self.state.delegated = Usage(), 0.0, False, False
         self.state.denied.clear()
         return Terminal(
             is_error=error is not None,

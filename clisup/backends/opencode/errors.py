@@ -47,7 +47,9 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"(?i)server (?:had an )?error|internal server error|bad gateway", "server"),
     # Exits without an event.
     ErrorRule("stderr", r"Session not found", "session_not_found", "start the session anew"),
-    ErrorRule("stderr", r"(?m)^opencode run \[message", "invalid_request", "look at the backend's args, and at the installed version"),
+    ErrorRule("stderr", r"(?m)^opencode run \[message", "invalid_request",
+              "opencode refuses an argument, and prints only its help: look at the backend's args, and at the installed version",
+              help_only=True),
     ErrorRule("stderr", r"ConfigInvalidError|ConfigJsonError|Configuration is invalid", "invalid_request", "mend opencode's settings"),
 )  # fmt: skip
 _TAXONOMY = Taxonomy(ERRORS)

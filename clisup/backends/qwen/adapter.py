@@ -22,7 +22,7 @@ from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check
 from clisup.backends.qwen.decoder import QwenDecoder
 from clisup.backends.qwen.errors import ERRORS, last_failure
 from clisup.backends.qwen.history import QwenSeed, base_directory
-from clisup.backends.transcripts import find_prompt, texts_of
+from clisup.backends.transcripts import find_prompt, messages_after, texts_of
 from clisup.model.events import TurnError
 from clisup.model.prompts.options import BRIDGE_SERVER, schema_text
 
@@ -72,10 +72,13 @@ class QwenAdapter(Adapter):
     kind = "qwen"
     lists = "qwen"
     default_command = ("qwen",)
-    default_versions = ">=0.24,<0.25"
+    default_versions = ">=0.24.0"
+    newest_checked = "0.24.4"
+    update_command = "npm install -g @qwen-code/qwen-code@latest"
     version_args = ("--version",)
     version_pattern = r"^v?(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
+    noise = (r"Ripgrep not available: .*", r"Warning: \d+-color support not detected\..*")
     capabilities = Capabilities(
         live=True,
         controls=("model", "context_usage"),
@@ -176,6 +179,10 @@ class QwenAdapter(Adapter):
         if base is None or not UUID.fullmatch(native_session_id):
             return None
         return f"{glob.escape(base)}/projects/*/chats/{native_session_id.lower()}.jsonl"
+
+    def strange_messages(self, tail: bytes, moment: str) -> int:
+        """Count the messages of other programs, such as a `qwen` in a terminal."""
+        return messages_after(tail, _message, moment)
 
     def transcript_says(self, appended: bytes, prompt: str) -> TranscriptWord:
         """Tell whether the transcript holds the prompt, and an answer to it."""

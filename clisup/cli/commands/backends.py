@@ -69,6 +69,8 @@ def backends(name: str | None, as_json: bool) -> int:
 
 def _row(b: JsonObject) -> list[str]:
     supported = f"{'yes' if b['supported'] else 'no'} ({b['supported_versions'] or 'any'})"
+    if newest := b.get("newer_than"):
+        supported = f"yes (newer than {newest}, the newest checked)"
     return [b["name"], b["kind"], b.get("version") or "-", supported, b.get("path") or "-"]
 
 

@@ -240,6 +240,8 @@ def _backend_table(backends: list[JsonObject], ink: Ink, width: int | None) -> s
 def _support(backend: JsonObject) -> str:
     if reason := backend.get("unavailable_reason"):
         return clip(f"not available: {reason}", 110)
+    if newest := backend.get("newer_than"):
+        return f"newer than {newest}, which clisup was checked with"
     return "supported" if backend["supported"] else f"version not supported ({backend['supported_versions']} is)"
 
 

@@ -147,7 +147,7 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
         facts.argv = tuple(backend.plain(part) for part in spec.argv)
     except ClisupError as error:
         facts.problem["argv"] = (error.message, error.hint or f"correct backends.{backend.name} in the configuration")
-    facts.supported = backend.versions
+    facts.supported, facts.newer_than = backend.versions, backend.newer_than
     facts.inherited = frozenset(around.env)
     facts.pairs, facts.stamps = backend.rules.pairs, backend.rules.stamps
     facts.keys = backend.adapter.login_keys

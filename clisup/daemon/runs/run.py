@@ -46,7 +46,7 @@ from clisup.model.events import BackendStatus, EventBase, Notice, SessionInit
 from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import TurnRecord
-from clisup.model.sessions.turn_state import SpoolPlace, TurnEnding, TurnState
+from clisup.model.sessions.turn_state import SpoolPlace, Told, TurnEnding, TurnState
 from clisup.model.verdict import ExitRecord, Terminal, begins_turn, sum_of
 from clisup.ops.drift import FrameSample
 from clisup.policy.secrets.redact import Redactor
@@ -99,12 +99,12 @@ class Run:
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
-        self._termination = Termination(
+        self.termination = Termination(
             sink, self._keeper, self._batch, self._stdin, settings.timeouts, live=self._live, note=self.note,
-            interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals,
+            interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals, told=self._told,
         )  # fmt: skip
         self.watchdog = WatchdogTask(
-            sink, self._keeper, self._termination, self.tracker, settings.timeouts, limits,
+            sink, self._keeper, self.termination, self.tracker, settings.timeouts, limits,
             note=self.note, has_unread=self._has_unread, read=self.check_spools,
         )  # fmt: skip
         self.requests = ApprovalRequests(
@@ -135,7 +135,7 @@ class Run:
     @property
     def ending(self) -> bool:
         """Tell whether the whole run is being ended. The daemon can also end a single turn of a live process."""
-        return self._termination.retired is not None or (self._keeper.ending and self._keeper.order_is_due)
+        return self.termination.retired is not None or (self._keeper.ending and self._keeper.order_is_due)
 
     @property
     def frames(self) -> FrameSample:
@@ -157,13 +157,13 @@ class Run:
         if (why := self._checkpoints.damage) is not None:
             text = f"the turn is decoded from its start, because its checkpoint cannot be used: {why}"
             self.note(Notice(code="checkpoint_ignored", message=text, data={"why": why}))
-        self._termination.resume()
+        self.termination.resume()
         await self._batch.with_retry(self._stdin.repeat)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keeper.listen)
                 nursery.start_soon(self._keeper.deliver)
-                nursery.start_soon(self._termination.send_when_ready)
+                nursery.start_soon(self.termination.send_when_ready)
                 nursery.start_soon(self.watchdog.watch)
                 nursery.start_soon(self.watchdog.check_limits)
                 for task in tasks:
@@ -181,21 +181,23 @@ class Run:
 
     def end(self, reason: str, ladder: Ladder, **why: Any) -> None:
         """End the running turn. Also end the whole run if the run serves one turn or does not obey."""
-        self._termination.end(reason, ladder, **why)
+        self.termination.end(reason, ladder, **why)
 
     def set_timeouts(self, timeouts: TurnTimeouts) -> None:
         """Change the timers of a live process between two turns."""
-        self._termination.set_timeouts(timeouts)
+        self.termination.set_timeouts(timeouts)
         self.watchdog.set_timeouts(timeouts)
-
-    def retire(self, reason: str) -> None:
-        """End a live process that waits for its next turn."""
-        self._termination.retire(reason)
 
     def _interrupt_message(self) -> str | None:
         """Return the request to end the turn in the CLI's protocol. None without a turn, or if only signals end a turn."""
         message = self._decoder.interrupt() if self.terminal is None and self._sink.turn.id else None
         return None if message is None else message + self.requests.cancellations()
+
+    def _told(self) -> Told:
+        """Return how far the CLI has come with the turn."""
+        if self.terminal is not None:
+            return "end"
+        return "answer" if self.tracker.answer_is_whole else "part"
 
     def _cancel_approvals(self, ending: TurnEnding) -> None:
         for item in self.requests.cancel(ending):
@@ -349,7 +351,7 @@ class Run:
         if decoded.replies:
             self._keeper.reply(decoded.replies, line.end)
         if self._live and begins_turn(decoded.events[:1]):
-            self._termination.repeat_interrupt()
+            self.termination.repeat_interrupt()
         self._controls.answered(decoded.answers)
         self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
         if asked := has_approvals(decoded.events):
@@ -380,8 +382,6 @@ class Run:
         idle = self._decoder.idle
         self._given_up |= self._decoder.given_up
         if idle and self._waits:
-            if self._sink.turn.ending:  # the background work was stopped, so the CLI's text is not its answer
-                self._terminals.append(replace(self._terminals.pop(), is_error=True, interrupted=True, text=""))
             await self._end_turn(self._place(line, after=True))
         if idle and not self._sink.turn.id:
             for item in self._sink.idle(self._given_up):
@@ -424,7 +424,7 @@ class Run:
         for item in starts:
             self._batch.add(item)
         await self._batch.store()
-        self._termination.turn_began()
+        self.termination.turn_began()
         self._sink.turn_began()
         self._new_turn(seen=False)
         return True
@@ -457,7 +457,7 @@ class Run:
         for item in await self._batch.with_retry(lambda: self._sink.end_turn(whole, place, self._decoder.background)):
             self._batch.add(item)
         await self._batch.store()
-        self._termination.turn_ended()
+        self.termination.turn_ended()
         self.used_before, self._request = True, self._settings.request
         self.tracker.rest()
         self._new_turn(seen=True)

@@ -12,7 +12,7 @@ from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.runs.stdin_messages import StdinMessages
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
-from clisup.model.sessions.turn_state import TurnEnding, TurnState
+from clisup.model.sessions.turn_state import Told, TurnEnding, TurnState
 from clisup.policy.watchdog import Ladder, TurnTimeouts, is_polite, ladder_for
 
 __all__ = ["Termination"]
@@ -22,7 +22,7 @@ class Termination:
     """Termination of one run. The reason is journaled before the order goes out, so that the next daemon knows the reason.
 
     `note` journals an event. `interrupt_message` returns the request to end the turn in the CLI's protocol, or None.
-    `cancel_approvals` cancels the open approvals.
+    `cancel_approvals` cancels the open approvals. `told` tells how far the CLI has come, for `TurnEnding`.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Termination:
         note: Callable[[EventBase, TurnState | None], None],
         interrupt_message: Callable[[], str | None],
         cancel_approvals: Callable[[TurnEnding], None],
+        told: Callable[[], Told],
     ) -> None:
         self._sink = sink
         self._keeper = keeper
@@ -47,6 +48,7 @@ class Termination:
         self._note_event = note
         self._interrupt_message = interrupt_message
         self._cancel_approvals = cancel_approvals
+        self._told = told
         self.retired: str | None = None  # reason to end the whole process by the end of stdin
 
     def set_timeouts(self, timeouts: TurnTimeouts) -> None:
@@ -73,7 +75,7 @@ class Termination:
             message = self._interrupt_message() if is_polite(ladder) else None
             number = self._stdin.next_id() if message is not None else None
             later = self._live and message is not None and self._keeper.exited is None  # by `send_when_ready`
-            ending = cast("TurnEnding", {"reason": reason, **why})
+            ending = cast("TurnEnding", {"reason": reason, "told": self._told(), **why})
             if number is not None or later:
                 ending["asked"] = reason
             self._cancel_approvals(ending)
@@ -115,21 +117,34 @@ class Termination:
         elif ending and "asked" in ending and (number := self._stdin.next_id()) is not None:
             self._keeper.say(number, None)
 
-    def retire(self, reason: str) -> None:
-        """End a live process that waits for its next turn: by the end of stdin, then by the ladder."""
+    def mark_retired(self, reason: str) -> bool:
+        """Give a live process that waits for its next turn no other one. Return False if it is at work, or is being ended."""
         if self._keeper.ending or self._sink.turn.id:
-            return
+            return False
         self.retired = reason
-        number = self._stdin.next_id()
+        return True
+
+    async def retire(self, reason: str) -> None:
+        """End a live process that waits for its next turn: by the end of stdin, then by the ladder.
+
+        A process whose transcript somebody else wrote on is killed: at a polite end it would write that its own last message is the
+        newest one, and the CLI would forget the others (claude 2.1.332).
+        """
+        if self.mark_retired(reason):
+            self._let_go(reason, kill=await self._sink.somebody_wrote())
+
+    def _let_go(self, reason: str, *, kill: bool = False) -> None:
+        if not self.mark_retired(reason):
+            return
+        number = None if kill else self._stdin.next_id()
         ending = TurnEnding(reason=reason)
         if number is not None:
             ending["asked"] = reason
         self._note(f"the live process is let go: {reason}", ending)
         if number is not None:
             self._keeper.say(number, None)
-        self._order(
-            reason, ladder_for("graceful", self._timeouts), after_s=self._timeouts.linger if number is not None else 0
-        )
+        after_s = self._timeouts.linger if number is not None else 0
+        self._order(reason, ladder_for("kill" if kill else "graceful", self._timeouts), after_s=after_s)
 
     def turn_began(self) -> None:
         """Let a retiring process finish a turn that has just begun. The process takes no further turn."""
@@ -140,7 +155,7 @@ class Termination:
         """Withdraw the order, because the CLI has obeyed. Resume a delayed retirement of the process."""
         self._keeper.withdraw_order()
         if self.retired is not None:
-            self.retire(self.retired)
+            self._let_go(self.retired)
 
     def _note(self, message: str, ending: TurnEnding) -> None:
         self._note_event(Notice(code="ending", message=message), {"ending": ending})

@@ -139,7 +139,7 @@ class WatchdogTask:
 
     async def _fire(self, verdict: Verdict) -> None:
         if verdict.phase == "resting":
-            self._termination.retire("idle")
+            await self._termination.retire("idle")
             return
         # Unread output is a sign of life, so read before the decision. No output moves a fixed deadline, so read only once
         # there: in a flood some output is always unread.

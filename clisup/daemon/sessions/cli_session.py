@@ -24,11 +24,21 @@ from clisup.model.events import Notice
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnState
 from clisup.store.session_dir import RunDir
-from clisup.store.transcripts import READ_LIMIT, Mark, appended, transcript_exists, transcript_mark, transcript_size
+from clisup.store.transcripts import (
+    READ_LIMIT,
+    Mark,
+    appended,
+    tail_since,
+    transcript_exists,
+    transcript_mark,
+    transcript_size,
+)
 
 __all__ = ["CliSession", "check_foreign_writer"]
 
 CHECK_LIMIT_S = 5.0
+TAIL_BYTES = 1024 * 1024
+"""Limit of bytes at the end of a transcript that are read for messages of other programs."""
 _log = event_logger()
 
 
@@ -126,10 +136,21 @@ class CliSession:
                 lambda: [Item(Notice(code="foreign_writes", message=message), turn_id)]
             )
 
+    def strange_messages(self) -> int:
+        """Return how many messages other programs wrote into the transcript while a live process rested. Blocks."""
+        last = self._context.ledger.last_turn
+        if last is None:
+            return 0
+        tail = tail_since(self.pattern(), last["ended_at"], TAIL_BYTES)
+        return self._context.backend.adapter.strange_messages(tail, last["ended_at"]) if tail else 0
+
     def mark(self) -> TurnState:
         """Return the memo of a run's end: the present transcript, or an empty memo. Blocks."""
         mark = transcript_mark(self.pattern())
-        return {} if mark is None else {"transcript": {"native": self._context.native_id, **mark._asdict()}}
+        if mark is None:
+            return {}
+        strange = self.strange_messages() if self._context.ledger.current is None else 0
+        return {"transcript": {"native": self._context.native_id, **mark._asdict(), "strange": strange}}
 
 
 async def check_foreign_writer(
@@ -157,6 +178,8 @@ async def check_foreign_writer(
 
 
 def _difference(known: Mapping[str, Any], now: Mark | None) -> str | None:
+    if strange := known.get("strange"):
+        return f"{strange} messages while its live process rested"
     if now is None:
         return "it is gone"
     if now.inode != known.get("inode"):

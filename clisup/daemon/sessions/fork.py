@@ -73,8 +73,7 @@ async def make_fork(
     Raises `UsageError`: unsupported, session_closed, session_busy, session_exists, turn_not_found, limit_exceeded;
     `WorldError`: storage_failed. An error leaves nothing behind.
     """
-    rules = check_forkable(source)
-    private = _private_of(source.dir)
+    rules, private = check_forkable(source), _private_of(source.dir)
     native_id = source.backend.adapter.capabilities.native_id_prefix + session_id
     if find_transcript(source.cli.pattern(native_id)) is not None:
         raise UsageError(
@@ -103,6 +102,7 @@ async def make_fork(
             "budget": source.budgets.limits,  # the same limits, with nothing used
             "resume_native_id": native_id,
             "seeded": None,
+            "usage_total": msgspec.to_builtins(plan.usage_total),
             "forked_from": {name: value for name, value in msgspec.to_builtins(forked).items() if name != "type"},
         }
     )

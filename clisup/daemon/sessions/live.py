@@ -11,6 +11,7 @@ from clisup.daemon.journal.recorder import Item
 from clisup.daemon.limits.budgets import Budgets
 from clisup.daemon.runs.leftovers import end_run
 from clisup.daemon.runs.run import Run
+from clisup.daemon.sessions.cli_session import CliSession
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.launch import Draft
 from clisup.daemon.sessions.run_end import Correction, RunCloser
@@ -20,6 +21,7 @@ from clisup.daemon.sessions.turn_recorder import TurnRecorder
 from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.shortage import shortage_of
+from clisup.host.threads import in_thread
 from clisup.model.events import Notice, ProcessExited
 from clisup.model.lifecycle import Cause, SessionState
 from clisup.model.sessions.turn_state import SpoolPlace, TurnState
@@ -182,10 +184,25 @@ class LiveRun(TurnRecorder):
         self.rests_since = clock.monotonic()
         limit = self._context.backend.config.live.spool_bytes
         if limit and self.resting and spool_size(self._dir.out) >= limit:
-            self.run.retire("renewed")
+            self.let_go("renewed")
         else:
             self._pool.trim()
         self._context.notify()
+
+    def let_go(self, reason: str) -> None:
+        """End the resting process, without a wait for its end."""
+        if self.run.termination.mark_retired(reason):
+            self._context.nursery.start_soon(self.run.termination.retire, reason)
+
+    async def somebody_wrote(self) -> bool:
+        """Tell whether another program wrote into the transcript while the process rested.
+
+        Work in the background writes, too, so nothing is told of a process that has some.
+        """
+        turn, ledger = self._context.ledger.active_turn, self._context.ledger
+        if turn is None or turn.id or self.run.tracker.background or ledger.open_steers:
+            return False
+        return await in_thread(CliSession(self._context).strange_messages) > 0
 
     def _notify(self) -> None:
         self._news.set()
@@ -232,8 +249,9 @@ class LiveRun(TurnRecorder):
     async def retire(self, reason: str) -> None:
         """End the process by the end of its stdin, then by the ladder. Wait for the exit. A running turn may end first."""
         while not self.gone.is_set():  # the CLI may just have begun a turn
-            self.run.retire(reason)
-            await self._news.wait()
+            await self.run.termination.retire(reason)
+            if not self.gone.is_set():
+                await self._news.wait()
 
     async def replace(self, message: str) -> None:
         """End the process for the reason in `message`: the next turn needs another process. Let background work end first."""
@@ -276,7 +294,7 @@ class LivePool:
     def trim(self) -> None:
         """End the longest resting processes beyond the limit. If all are at work, end the first process at rest."""
         for live in self._excess(self.limit):
-            live.run.retire("room")
+            live.let_go("room")
 
     async def make_room(self) -> None:
         """Wait until another process may start."""

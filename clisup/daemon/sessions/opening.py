@@ -24,7 +24,6 @@ from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses
 from clisup.host.threads import in_thread
 from clisup.model.events import Actor
-from clisup.policy.versions import in_range
 from clisup.store.opened import Opened
 from clisup.store.session_dir import SessionDir
 from clisup.store.transcripts import CopyInProgress
@@ -74,8 +73,7 @@ class SessionOpening:
             backend = self._backends.get(params.backend or "")
             self._check(session_id, params)
             # Without the lock: a CLI with a slow version report delays its own clients only.
-            _, version = await backend.ready()
-            _check_live(params, backend, version)
+            await backend.ready()
             if (native_id := params.resume_native_id) is not None:
                 own = OwnProcesses(session_id)
                 await check_foreign_writer(self._services, backend, params.env or {}, native_id, own)
@@ -305,21 +303,6 @@ class SessionOpening:
 
 def _digest(session_id: str, params: SessionNewParams) -> str:
     return params_digest(session_id, params.model_dump(mode="json", exclude={"session_id"}, exclude_none=True))
-
-
-def _check_live(params: SessionNewParams, backend: Backend, version: str | None) -> None:
-    """Refuse live mode for an old CLI: the CLI takes prompts on stdin, but does not report the prompts' fate."""
-    wanted = backend.adapter.capabilities.live_versions
-    if (params.mode or backend.mode) != "live" or not wanted or version is None or in_range(version, wanted):
-        return
-    raise WorldError(
-        f"backend {backend.name!r} has version {version}, but live mode needs {wanted}",
-        kind="backend_version_unsupported",
-        hint="install a supported version, or open the session with mode: one-shot",
-        backend=backend.name,
-        installed=version,
-        supported=wanted,
-    )
 
 
 def _check_cwd(cwd: str) -> None:

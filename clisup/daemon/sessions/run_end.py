@@ -85,7 +85,7 @@ class RunCloser:
         self, turn: TurnRecord, run: Run, record: ExitRecord, run_dir: RunDir, mode: str | None, lap_s: float
     ) -> Correction | None:
         context, adapter = self._context, self._context.backend.adapter
-        end = RunEnd(record.exit_code, record.signal, context.redact(ends_text(run_dir.err)))
+        end = adapter.run_end(record.exit_code, record.signal, context.redact(ends_text(run_dir.err)))
         own_time = record.duration_s is not None and turn.origin == "prompt" and not run.used_before
         done = conclude(
             terminal=run.terminal,

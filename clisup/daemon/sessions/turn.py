@@ -297,6 +297,9 @@ class TurnRunner:
             if live.gone.is_set() or self.cancelled:
                 continue
             await self._cli.check_writers()
+            if await live.somebody_wrote():
+                await self._unless_cancelled(partial(live.retire, "changed"))  # the next process tells why
+                continue
             draft = await self._launcher.later(turn.id, prompt, live.run.number, resumed=live.run.resumes_session)
             if changed := live.changed(draft):
                 text = f"the process is started anew, because of another value for: {', '.join(changed)}"
@@ -393,6 +396,7 @@ class TurnRunner:
             env_names=tuple(intent.get("env_names", ())),
             env_attested=word.get("env_attested"),
             cgroup=intent.get("cgroup"),
+            newer_than=self._context.backend.newer_than,
         )
 
     async def _fail(self, turn: TurnRecord, error: TurnError) -> None:

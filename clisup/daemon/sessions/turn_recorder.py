@@ -45,8 +45,9 @@ class TurnRecorder:
         ledger = self._context.ledger
         nothing_yet = 0.0 if self._context.spec.begins_at_zero else None
         cost = nothing_yet if ledger.cost_total_usd is None else ledger.cost_total_usd
+        told = ledger.usage_total or self._context.spec.usage_total
         unused = None if nothing_yet is None else NO_USAGE
-        usage = unused if ledger.usage_total is None else msgspec.convert(ledger.usage_total, Usage)
+        usage = unused if told is None else msgspec.convert(told, Usage)
         return Carried(cost_usd=cost, usage=usage, background=background_of(self.turn.background), agent=ledger.agent)
 
     def record(self, items: Sequence[Item]) -> int:
@@ -118,6 +119,10 @@ class TurnRecorder:
     def idle(self, given_up: frozenset[str]) -> list[Item]:
         """Note that the CLI has nothing left to do. `given_up` are the prompts dropped since the CLI was last idle."""
         return []
+
+    async def somebody_wrote(self) -> bool:
+        """Tell whether another program wrote into the transcript since the last turn's end."""
+        return False
 
     def turn_ended(self) -> None:
         """Note the end of a turn. The process waits for the next turn."""

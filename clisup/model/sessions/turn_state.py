@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, Required, TypedDict
+from typing import Annotated, Literal, NamedTuple, Required, TypedDict
 
 from msgspec import Meta
 
@@ -23,10 +23,18 @@ class SentMessage(NamedTuple):
     file: str
 
 
+Told = Literal["end", "answer", "part"]
+
+
 class TurnEnding(TypedDict, total=False):
-    """Decision to end a turn or a run. `asked` repeats the reason, if the daemon asked the CLI in the CLI's protocol."""
+    """Decision to end a turn or a run. `asked` repeats the reason, if the daemon asked the CLI in the CLI's protocol.
+
+    `told` is how far the CLI had come: it had told the turn's end, or the model had ended its answer and nothing worked on, or only
+    a part.
+    """
 
     reason: Required[str]
+    told: Told
     asked: str
     actor: JsonObject
     error: JsonObject

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from clisup.daemon.app import Daemon
 from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.sessions.native_sessions import native_sessions
+from clisup.errors import UsageError
 from clisup.policy.environment.scrub import held_back
 from clisup.wire.params import (
     BackendCheckParams,
@@ -61,7 +62,14 @@ class BackendHandlers:
 
     async def sessions(self, connection: Connection, params: BackendSessionsParams) -> bytes:
         backends, manager = self._daemon.backends, self._daemon.manager
-        asked = [backends.get(params.backend)] if params.backend is not None else list(backends)
+        asked = list(backends) if params.backend is None else [backends.get(params.backend)]
+        if params.backend is not None and asked[0].adapter.native_sessions is None:
+            raise UsageError(
+                f"the sessions of backend {params.backend!r} cannot be listed ({asked[0].adapter.kind} has no such feature)",
+                kind="unsupported",
+                hint="name a backend of claude or codex, or none",
+                param="backend",
+            )
         owners = {session.context.native_id: session.id for session in manager}
         found = await native_sessions(manager.services, asked, params.cwd, owners, params.limit)
         return found.to_json()
