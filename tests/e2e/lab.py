@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -75,7 +76,7 @@ class Lab:
     daemon_env: Mapping[str, str] = {}
 
     def __init__(self) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="clisup-e2e-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="clisup-e2e-", dir="/var/tmp")
         self.root = Path(self._scratch.name)
         self.home = self.root / "home"
         self.cwd = self.root / "work"
@@ -83,6 +84,7 @@ class Lab:
         for directory in (self.home, self.cwd):
             directory.mkdir()
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.starts = 0
 
     def configure(self, *, command: Sequence[str], env: Mapping[str, str], extra: str = "") -> None:
         """Write the daemon's configuration: the backend's command, the variables set on purpose, and further TOML."""
@@ -104,6 +106,7 @@ class Lab:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8", **self.daemon_env}
         with (self.root / "daemon.log").open("ab") as log:
             self.daemon = subprocess.Popen(argv, env=env, stderr=log, cwd=self.root)
+        self.starts += 1
         poll(self._serves, "the daemon's start", START_LIMIT_S)
 
     def _serves(self) -> bool:
@@ -220,7 +223,7 @@ class Lab:
 
     def check_sums(self) -> None:
         """Assert that what all turns have told adds up to what the fake API served, where a CLI can know it: every answer was
-        sent to its end, and every turn completed.
+        sent to its end, and every turn completed. The events and the daemon's metrics are asked.
         """
         served = getattr(self, "api", None) and self.api.served.so_far()
         if (
@@ -233,14 +236,29 @@ class Lab:
             return
         told = [end for session in self._sessions() for end in self.events(session, "turn_completed")]
         usages = [end["usage"] for end in told]
+        turns = {labels["outcome"]: count for labels, count in self.counted("clisup_turns_total")}
         if any(end["outcome"] != "completed" for end in told) or any(u.get("source") != "reported" for u in usages):
             return
-        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        sums = (
-            sum(u.get(name) or 0 for u in usages for name in names),
-            sum(u.get("output_tokens") or 0 for u in usages),
-        )
-        assert sums == (served["input_tokens"], served["output_tokens"]), (sums, served)
+        right = (served["input_tokens"], served["output_tokens"])
+        # A daemon that was started again counts from nothing, and a deleted session has taken its events with it.
+        if self.starts == 1 and set(turns) == {"completed"}:
+            counted = {labels["kind"]: tokens for labels, tokens in self.counted("clisup_tokens_total")}
+            sums = (sum(counted.get(kind, 0) for kind in ("input", "cache_creation", "cache_read")), counted.get("output", 0))
+            assert sums == right, ("metrics", sums, served)
+        if self.starts > 1 or sum(turns.values()) == len(told):
+            names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+            sums = (
+                sum(u.get(name) or 0 for u in usages for name in names),
+                sum(u.get("output_tokens") or 0 for u in usages),
+            )
+            assert sums == right, ("events", sums, served)
+
+    def counted(self, metric: str) -> list[tuple[dict[str, str], int]]:
+        """The daemon's values of a metric, each with its labels."""
+        with self.client() as client:
+            lines = client.call("daemon/metrics")["text"].splitlines()
+        rows = [line.rpartition(" ") for line in lines if line.startswith(metric + "{")]
+        return [(dict(re.findall(r'(\w+)="(.*?)"', labels)), int(float(value))) for labels, _, value in rows]
 
     def _sessions(self) -> list[str]:
         with self.client() as client:
