@@ -39,6 +39,9 @@ def explain(stderr: str = "", *, code: int | None = 1, signal: int | None = None
         ("Error: Input contained only whitespace. Provide a prompt with text through stdin", "invalid_request"),
         ("Error processing --setting-sources: Invalid setting source: bogus.", "invalid_request"),
         ("Error: Invalid MCP configuration:\nMCP config file not found: /nope", "invalid_request"),
+        ("Error: When using --print, --output-format=stream-json requires --verbose", "invalid_request"),
+        ("Error: --fork-session requires --resume or --continue", "invalid_request"),
+        ("Error: MCP tool mcp__none__ask (passed via --permission-prompt-tool) not found. Available MCP tools: none", "invalid_request"),
         ("Not logged in \u00b7 Please run /login", "authentication"),
     ],
 )  # fmt: skip

@@ -149,3 +149,15 @@ def test_a_thread_without_a_provider_gets_the_configured_one_in_a_second_request
 def _line(frame: dict[str, Any]) -> Line:
     data = json.dumps(frame).encode()
     return Line(0, len(data) + 1, data)
+
+
+@pytest.mark.parametrize(("upto", "total"), [("t1", 2001), ("t2", 3003), ("t3", 4006)])
+def test_a_fork_begins_with_the_total_that_its_source_had_at_the_turn(upto: str, total: int) -> None:
+    """Otherwise its first turn counts the tokens of the source, too."""
+    told = RULES.plan(LINES, TURNS, upto, whole=False).usage_total
+    assert told is not None and told.total_input_tokens == total
+
+
+def test_a_fork_without_a_total_begins_at_none() -> None:
+    lines = [line for line in LINES if b"token_count" not in line]
+    assert RULES.plan(lines, TURNS, "t3", whole=True).usage_total is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clisup.backends.acp.adapter import AcpAdapter
 from clisup.backends.base import Carried, Decoder, LaunchRequest
 from clisup.backends.gemini.adapter import GeminiAdapter
 from clisup.errors import UsageError
@@ -80,3 +81,16 @@ def test_the_kind_of_a_failure_is_that_of_headless_mode() -> None:
 def test_usage_without_thoughts_is_an_estimate() -> None:
     usage = Recording.of("gemini/live_text").terminal().usage
     assert (usage.input_tokens, usage.output_tokens, usage.source) == (1000, 40, "estimated")
+
+
+def test_max_tokens_is_a_conversation_that_no_longer_fits_and_of_other_agents_an_answer_that_was_cut() -> None:
+    stopped = {"jsonrpc": "2.0", "id": "prompt-p", "result": {"stopReason": "max_tokens"}}
+    data = json.dumps(stopped).encode()
+    terminals = [
+        adapter.decoder(Carried(), LATER).decode(Line(0, len(data) + 1, data, False, True)).terminal
+        for adapter in (ADAPTER, AcpAdapter())
+    ]
+    assert [terminal and terminal.error and terminal.error.kind for terminal in terminals] == [
+        "context_overflow",
+        "output_limit",
+    ]

@@ -113,6 +113,13 @@ def test_every_answer_is_as_the_document_says(daemon: Harness, told: dict[str, A
         assert problems == [], f"{name}: {json.dumps(answer)[:2000]}"
 
 
+def test_the_sessions_of_a_cli_that_cannot_list_them_are_refused_and_of_all_clis_left_out(daemon: Harness) -> None:
+    with pytest.raises(ClisupError) as refused:
+        daemon.call("backend/sessions", backend="demo")
+    assert (refused.value.kind, refused.value.data["param"]) == ("unsupported", "backend")
+    assert daemon.call("backend/sessions")["sessions"] == []
+
+
 def test_every_prompt_that_is_not_waited_for_is_answered_as_the_document_says(
     daemon: Harness, told: dict[str, Any]
 ) -> None:

@@ -243,7 +243,10 @@ class Lab:
         # A daemon that was started again counts from nothing, and a deleted session has taken its events with it.
         if self.starts == 1 and set(turns) == {"completed"}:
             counted = {labels["kind"]: tokens for labels, tokens in self.counted("clisup_tokens_total")}
-            sums = (sum(counted.get(kind, 0) for kind in ("input", "cache_creation", "cache_read")), counted.get("output", 0))
+            sums = (
+                sum(counted.get(kind, 0) for kind in ("input", "cache_creation", "cache_read")),
+                counted.get("output", 0),
+            )
             assert sums == right, ("metrics", sums, served)
         if self.starts > 1 or sum(turns.values()) == len(told):
             names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clisup.errors import ConfigurationError
-from clisup.policy.versions import in_range, version_key
+from clisup.policy.versions import in_range, newer_than, version_key
 
 RANGE = ">=2.1.197,<3"
 
@@ -44,3 +44,21 @@ def test_a_range_that_cannot_be_read_is_refused_whatever_the_version(wanted: str
 @pytest.mark.parametrize(("version", "key"), [("2.0.0", (2,)), (" 2.1.0 (x)", (2, 1)), ("0.0", (0,)), ("none", (0,))])
 def test_only_the_leading_numbers_count_and_zeros_at_the_end_do_not(version: str, key: tuple[int, ...]) -> None:
     assert version_key(version) == key
+
+
+@pytest.mark.parametrize(
+    ("version", "newest", "told"),
+    [
+        ("2.1.333", "2.1.332", "2.1.332"),
+        ("3", "2.1.332", "2.1.332"),
+        ("2.1.332", "2.1.332", None),
+        ("2.1.99", "2.1.332", None),
+        ("2.1.332-beta.1", "2.1.332", None),
+        (None, "2.1.332", None),
+        ("9", "", None),
+    ],
+)
+def test_a_version_above_the_newest_checked_one_is_told_with_that_one(
+    version: str | None, newest: str, told: str | None
+) -> None:
+    assert newer_than(version, newest) == told

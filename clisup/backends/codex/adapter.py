@@ -63,6 +63,10 @@ class CodexBase(Adapter):
     update_command = "npm install -g @openai/codex@latest"
     version_args = ("--version",)
     version_pattern = r"^codex-cli (\d+\.\d+\.\d+\S*)\s*$"
+    noise = (
+        r"Reading (?:additional input|prompt) from stdin\.\.\.",
+        r".*\bcodex_\w+: Codex could not find bubblewrap on PATH\..*",
+    )
     login_args = ("login", "status")
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
@@ -113,10 +117,6 @@ class CodexAdapter(CodexBase):
     begins_late_prompts = False
     fork: ClassVar[ForkRules | None] = CodexFork()
     seed: ClassVar[SeedRules | None] = CodexSeed()
-    noise = (
-        r"Reading (?:additional input|prompt) from stdin\.\.\.",
-        r".*\bcodex_app_server: Codex could not find bubblewrap on PATH\..*",
-    )
     capabilities = Capabilities(
         live=True,
         steer=True,
