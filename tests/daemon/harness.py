@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import shutil
 import signal
@@ -19,7 +17,7 @@ from typing import Any
 from session_probe import SessionProbe
 from toml_text import toml
 from wire import PATIENCE_S, Hangup, Wire, pauses
-from zygote import Forked, Zygote
+from zygote import Forked, zygote
 
 from clisup.daemon.runs.leftovers import keeper_of
 from clisup.host.process.cgroups import CgroupHome, remove
@@ -59,14 +57,6 @@ def name_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-@functools.cache
-def zygote() -> Zygote:
-    """The one of this process: it starts with the first daemon, and ends with us."""
-    made = Zygote()
-    atexit.register(made.close)
-    return made
 
 
 class Harness:

@@ -9,7 +9,9 @@ Nothing runs in the zygote itself: no thread, no event loop. It ends with whoeve
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import functools
 import gc
 import json
 import os
@@ -24,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["STACKS", "Forked", "Zygote"]
+__all__ = ["STACKS", "Forked", "Zygote", "zygote"]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -50,15 +52,16 @@ class Zygote:
         return self._process.pid
 
     def fork(
-        self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: Sequence[str] = ()
-    ) -> Forked:
+        self, argv: list[str], env: dict[str, str], log: Path, *, stacks: bool = False, before: Sequence[str] = (),
+        cwd: Path | None = None,
+    ) -> Forked:  # fmt: skip
         """A daemon with this command line (from `serve` on), environment and file for stdout and stderr.
 
-        `before` names functions, "module:name", that it calls first: to break it on purpose.
+        `before` names functions, "module:name", that it calls first: to break it on purpose. `cwd` is its directory, by
+        default the one of the tests.
         """
-        request = json.dumps(
-            {"argv": argv, "env": env, "stacks": stacks, "before": before, "cwd": os.getcwd()}
-        ).encode()
+        place = os.getcwd() if cwd is None else str(cwd)
+        request = json.dumps({"argv": argv, "env": env, "stacks": stacks, "before": before, "cwd": place}).encode()
         assert len(request) < REQUEST_BYTES, "too much for one packet"
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as out:
@@ -69,6 +72,14 @@ class Zygote:
         """End it, and with it every daemon that it has forked."""
         self._socket.close()
         self._process.wait(PATIENCE_S)
+
+
+@functools.cache
+def zygote() -> Zygote:
+    """The one of this process: it starts with the first daemon, and ends with us."""
+    made = Zygote()
+    atexit.register(made.close)
+    return made
 
 
 class Forked:

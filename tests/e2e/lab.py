@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from clisup.client.sync import Client
 from clisup.errors import ClisupError
+from tests.daemon.zygote import Forked, zygote
 from tests.e2e.fake_messages_api import FAKE_KEY, FAKE_OAUTH_TOKEN, FakeMessagesAPI
 from tests.e2e.scenarios import Scenario
 from tests.versions import PACKAGES
@@ -83,7 +84,7 @@ class Lab:
         self.state = self.root / "state"
         for directory in (self.home, self.cwd):
             directory.mkdir()
-        self.daemon: subprocess.Popen[bytes] | None = None
+        self.daemon: Forked | None = None
         self.starts = 0
 
     def configure(self, *, command: Sequence[str], env: Mapping[str, str], extra: str = "") -> None:
@@ -101,11 +102,10 @@ class Lab:
 
     def start(self) -> None:
         """Start the daemon and wait until it serves."""
-        argv = [sys.executable, "-m", "clisup", "serve", "--config", str(self.root / "config.toml")]
-        argv += ["--socket", self.socket, "--state-dir", str(self.state)]
+        argv = ["serve", "--config", str(self.root / "config.toml"), "--socket", self.socket]
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8", **self.daemon_env}
-        with (self.root / "daemon.log").open("ab") as log:
-            self.daemon = subprocess.Popen(argv, env=env, stderr=log, cwd=self.root)
+        log = self.root / "daemon.log"
+        self.daemon = zygote().fork([*argv, "--state-dir", str(self.state)], env, log, cwd=self.root)
         self.starts += 1
         poll(self._serves, "the daemon's start", START_LIMIT_S)
 
