@@ -3,11 +3,14 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
+# Each target has a cache of its own, so that `.ci/run` can run two at a time and try again what failed in one.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -o cache_dir=.cache/pytest/$@
 RELEASE := .venv-release/.ready
 RELEASE_BIN := .venv-release/bin
 LOCK := $(BIN)/python -m piptools compile --quiet --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test test-long lint e2e e2e-install doors zoo chaos upgrade crowd fuzz attack fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up newest lock clean
+.PHONY: help demo test test-long lanes lint e2e e2e-install doors zoo chaos upgrade crowd fuzz attack fleet fleet-net soak bench bench-short client docs man pictures web-pictures web-test site wheel packages pythons image release record take-up newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,12 +30,14 @@ $(RELEASE): requirements/release.txt
 demo: $(READY)  ## the main job on the embedded demo backend, in about 10 s, in a scratch directory
 	@$(BIN)/clisup demo
 
-# Without bytecode each worker compiles all tests, and pytest's plugins, anew: ten seconds of processor time for each.
 test: $(READY) lint  ## linters, types, the import contract and the tests (2 minutes on 2 cores)
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "not e2e and not long"
+	$(PYTEST) -m "not e2e and not long"
 
 test-long: $(READY)  ## the tests with whole daemons: kills, restarts, full disks, every command of the docs (24 minutes on 2 cores)
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "long and not e2e"
+	$(PYTEST) -m "long and not e2e"
+
+lanes:  ## list what .ci/run runs (.ci/run LANE runs one)
+	@.ci/run --list
 
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -45,7 +50,7 @@ e2e-install: $(READY)  ## fetch the pinned real CLIs into .e2e (npm)
 	@for cli in tests/e2e/clis/*/; do sh tests/e2e/install_cli.sh $$(basename $$cli) || exit 1; done
 
 e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs
-	CLISUP_E2E=1 $(BIN)/python -m pytest tests/e2e -m e2e -p no:randomly
+	CLISUP_E2E=1 $(PYTEST) tests/e2e -m e2e -p no:randomly
 
 .e2e/litellm/.ready: requirements/litellm.txt
 	@$(PYTHON) -m venv .e2e/litellm
@@ -54,7 +59,7 @@ e2e: e2e-install  ## drive the real CLIs against loopback fakes of their APIs
 
 doors: $(READY) .e2e/litellm/.ready  ## drive the doors by clients of others: the official ones for Python and TypeScript, acpx (npm), LiteLLM
 	@sh tests/e2e/install_cli.sh doors-acp tests/doors/acp/npm
-	CLISUP_CI=1 $(BIN)/python -m pytest tests/doors -m "long or e2e"
+	CLISUP_CI=1 $(PYTEST) tests/doors -m "long or e2e"
 
 zoo: $(READY)  ## kill survivors of twelve kinds by the thousand, pause the daemon 200 times (KILLS=5000 for more; CLI=codex)
 	$(BIN)/python -m tests.zoo.run
@@ -111,7 +116,7 @@ web-pictures: $(READY)  ## the pages of clisup web in docs/images anew (needs ch
 	@mkdir -p .cache/axe && cd .cache/axe && npm pack --silent axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz
 
 web-test: $(READY) .cache/axe/package/axe.min.js  ## clisup web with a real daemon, in chromium too if it is installed (1 minute)
-	AXE_JS=$(CURDIR)/.cache/axe/package/axe.min.js $(BIN)/python -m pytest -m "" --dist load tests/web
+	AXE_JS=$(CURDIR)/.cache/axe/package/axe.min.js $(PYTEST) -m "" --dist load tests/web
 
 record: e2e-install  ## record the real CLI's output anew, as golden files
 	$(BIN)/python -m tests.e2e.record_claude

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -83,3 +84,15 @@ def test_no_file_of_the_project_refers_to_what_only_its_makers_have() -> None:
     for name in filter(None, files):
         text = (ROOT / name).read_bytes().decode("utf-8", "replace") if (ROOT / name).is_file() else ""
         assert not [word for word in secret if word in text], name
+
+
+def test_the_forges_workflow_runs_every_lane_of_ci() -> None:
+    listed = subprocess.run([ROOT / ".ci/run", "--list"], capture_output=True, text=True, check=True).stdout
+    lanes = [line.split()[0] for line in listed.splitlines()]
+    (matrix,) = re.findall(r"lane: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert len(lanes) > 5 and sorted(matrix.split(", ")) == sorted(lanes)
+
+
+def test_ci_refuses_a_lane_that_it_does_not_have() -> None:
+    refused = subprocess.run([ROOT / ".ci/run", "test", "nosuch"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "no lane is named nosuch" in refused.stderr
