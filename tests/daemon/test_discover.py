@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,14 @@ def test_every_answer_is_as_the_document_says(daemon: Harness, told: dict[str, A
         assert problems == [], f"{name}: {json.dumps(answer)[:2000]}"
 
 
-def test_the_sessions_of_a_cli_that_cannot_list_them_are_refused_and_of_all_clis_left_out(daemon: Harness) -> None:
+def test_the_sessions_of_a_backend_that_has_no_list_are_refused_and_of_all_backends_left_out(
+    serve: Callable[..., Harness],
+) -> None:
+    daemon = serve(raw='[backends.bare]\nkind = "ollama"\n')
     with pytest.raises(ClisupError) as refused:
-        daemon.call("backend/sessions", backend="demo")
+        daemon.call("backend/sessions", backend="bare", cwd=str(daemon.cwd))
     assert (refused.value.kind, refused.value.data["param"]) == ("unsupported", "backend")
-    assert daemon.call("backend/sessions")["sessions"] == []
+    assert daemon.call("backend/sessions", cwd=str(daemon.cwd))["sessions"] == []
 
 
 def test_every_prompt_that_is_not_waited_for_is_answered_as_the_document_says(
