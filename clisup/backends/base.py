@@ -319,6 +319,8 @@ class Adapter(ABC):
     """Patterns of whole lines on stderr that say nothing of a failure. No message quotes them as a cause."""
     program: ClassVar[str] = ""
     """Name of the CLI in messages about its end. Empty means the kind."""
+    tells_work: ClassVar[bool] = True
+    """The CLI reports the beginning of each tool and each hook. Without it, silence may be the work of a process below the CLI."""
     codes_tell: ClassVar[bool] = False
     """The CLI's own signal handlers exit with 128 + the number of the signal, as a shell does."""
     begins_late_prompts: ClassVar[bool] = True

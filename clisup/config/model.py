@@ -78,6 +78,9 @@ class TimeoutsConfig(ConfigTable):
     startup: Seconds = 60
     model_idle: Seconds = 180
     tool_idle: Seconds = 1800
+    hook: Seconds = 1800
+    compaction: Seconds = 900
+    login: Seconds = 60
     approval: Seconds = 0
     background: Seconds = 660
     linger: Seconds = 5

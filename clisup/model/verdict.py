@@ -88,10 +88,15 @@ def sum_of(words: Sequence[Terminal]) -> Terminal:
 
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
+_NAMES_CHARS = 300
+"""Characters of the names of tools and hooks in a message."""
 _TIMEOUTS: dict[str, tuple[TurnErrorKind, str]] = {
     "startup": ("startup_timeout", "the CLI gave no frame within {limit:g} s of its start"),
     "model": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while the model was to answer"),
-    "tool": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a tool ran"),
+    "tool": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a tool ran{names}"),
+    "hook": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a hook of its settings ran{names}"),
+    "compaction": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while it compacted its context"),
+    "login": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while it renewed its login"),
     "approval": ("idle_timeout", "nobody answered an approval for {limit:g} s"),
     "background": ("idle_timeout", "background work was silent for {limit:g} s after the answer"),
     "linger": ("idle_timeout", "the CLI did not leave within {limit:g} s of its last frame"),
@@ -250,7 +255,9 @@ def _by_cause(cause: Mapping[str, Any]) -> tuple[TurnOutcome, TurnError]:
         phase = reason.removeprefix("watchdog:")
         kind, text = _TIMEOUTS.get(phase, _TIMEOUTS["model"])
         limit = float(cause.get("limit_s") or 0)
-        silence = TurnError(kind=kind, message=text.format(limit=limit), retryable=True)
+        names = ", ".join(map(str, cause.get("at_work") or ()))[:_NAMES_CHARS]
+        message = text.format(limit=limit, names=f": {names}" if names else "")
+        silence = TurnError(kind=kind, message=message, retryable=True)
         failure = cause.get("failure")
         return "timed_out", because(silence, msgspec.convert(failure, TurnError)) if failure else silence
     return _REASONS.get(reason, _REASONS["operator"])

@@ -1,8 +1,9 @@
 """Watchdog rules: the time and the signals to end a silent or retrying turn. Phases come from events. Pure.
 
 The phase gives silence its meaning. Before the first frame silence is a slow start, in the model phase a stalled
-stream, in the tool phase a long tool. After the last frame silence is a process that does not exit, or announced
-background work. Each phase has its own limit; 0 means never. All times are monotonic seconds, and come from the caller.
+stream, in the tool phase a long tool. A hook, a compaction and the refresh of a login are work that the CLI announces and
+then does in silence. After the last frame silence is a process that does not exit, or announced background work. Each
+phase has its own limit; 0 means never. All times are monotonic seconds, and come from the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from clisup.model.events import (
     TurnError,
 )
 
-Phase = Literal["startup", "model", "tool", "approval", "background", "linger", "resting", "blocked"]
+Phase = Literal[
+    "startup", "model", "tool", "hook", "compaction", "login", "approval", "background", "linger", "resting", "blocked"
+]  # fmt: skip
 
 LATE_TICK_S = 1.0
 """Delay of a tick, in seconds, that proves a pause of the daemon (SIGSTOP, suspend). Silence across the pause is no
@@ -46,6 +49,9 @@ class TurnTimeouts(Struct, frozen=True):
     startup: float = 60
     model_idle: float = 180
     tool_idle: float = 1800
+    hook: float = 1800
+    compaction: float = 900
+    login: float = 60
     approval: float = 0
     background: float = 660
     linger: float = 5
@@ -59,6 +65,9 @@ PHASE_LIMITS: dict[Phase, str | None] = {
     "startup": "startup",
     "model": "model_idle",
     "tool": "tool_idle",
+    "hook": "hook",
+    "compaction": "compaction",
+    "login": "login",
     "approval": "approval",
     "background": "background",
     "linger": "linger",
@@ -75,18 +84,29 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "startup": frozenset(),  # a process that only drips bytes must still start
     "model": frozenset({"bytes", "heartbeats"}),
     "tool": frozenset({"bytes", "evidence"}),
+    "hook": frozenset({"bytes", "evidence"}),
+    # Two requests to a host of the vendor, for which the CLI prints nothing: no process works meanwhile.
+    "compaction": frozenset({"bytes", "heartbeats"}),
+    "login": frozenset({"bytes", "heartbeats"}),
     "approval": frozenset({"bytes", "heartbeats"}),
     "background": frozenset({"bytes", "heartbeats", "evidence"}),
     "linger": frozenset(),  # and must still exit: limits without life count from the beginning of the phase
     "resting": frozenset(),
     "blocked": frozenset(),
 }
-_HELD = ("model", "tool", "background")  # phases in which a CLI may be waiting for a tool of the session's client
+_HELD = (
+    "model",
+    "tool",
+    "hook",
+    "background",
+)  # phases in which a CLI may be waiting for a tool of the session's client
 _NO_TURN = ("resting", "blocked")  # phases in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 
-
-_HOOKS = {"hook_started": 1, "hook_response": -1}
+_COMPACTIONS = {"compacting": True, "compacted": False, "compaction_failed": False, "compact_boundary": False}
+"""Statuses by which a CLI reports the beginning and the end of a compaction."""
+_COMPACTS = ("in_progress", "running", "started")
+"""States of a `compaction_update` of the Agent Client Protocol that are not its end."""
 
 
 class PhaseTracker(Struct):
@@ -101,8 +121,9 @@ class PhaseTracker(Struct):
     blocked: bool = False
     tools: dict[str, str] = field(default_factory=dict)
     approvals: set[str] = field(default_factory=set)
-    hooks: int = 0
-    """Hooks of the CLI's settings that have begun and not ended."""
+    hooks: list[str] = field(default_factory=list)
+    """Names of the hooks of the CLI's settings that have begun and not ended."""
+    compacting: bool = False
     background: Collection[str] = ()
     answered: bool = False
     """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
@@ -122,7 +143,18 @@ class PhaseTracker(Struct):
             return "approval"
         if self.tools:
             return "tool"
+        if self.hooks:
+            return "hook"
+        if self.compacting:
+            return "compaction"
+        if self.repeats is not None and self.repeats.kind == "authentication":
+            return "login"
         return "model" if self.started else "startup"
+
+    @property
+    def at_work(self) -> list[str]:
+        """Names of the open tools or hooks, for a message about this phase."""
+        return sorted(set(self.tools.values() if self.phase == "tool" else self.hooks if self.phase == "hook" else ()))
 
     @property
     def answer_is_whole(self) -> bool:
@@ -147,14 +179,25 @@ class PhaseTracker(Struct):
         elif type(event) is BackendRetry:
             self.repeats = event.error
         elif type(event) is BackendStatus:
-            self.hooks = max(0, self.hooks + _HOOKS.get(event.status, 0))
+            self._see_status(event)
+
+    def _see_status(self, event: BackendStatus) -> None:
+        name = hook_of(event)
+        if event.status == "hook_started":
+            self.hooks.append(name)
+        elif event.status == "hook_response" and self.hooks:
+            self.hooks.remove(name if name in self.hooks else self.hooks[-1])
+        elif event.status == "compaction":
+            self.compacting = event.detail in _COMPACTS
+        self.compacting = _COMPACTIONS.get(event.status, self.compacting)
 
     def finish(self) -> None:
         """Record the terminal frame."""
         self.finished = True
         self.tools.clear()
         self.approvals.clear()
-        self.hooks, self.repeats = 0, None
+        self.hooks.clear()
+        self.compacting, self.repeats = False, None
 
     def rest(self) -> None:
         """Record the terminal frame of a process that stays for the next turn."""
@@ -168,6 +211,12 @@ class PhaseTracker(Struct):
     def follow_up(self) -> None:
         """Record that the CLI continued after its terminal frame."""
         self.finished = self.resting = self.answered = False
+
+
+def hook_of(event: BackendStatus) -> str:
+    """Return the name of the hook that a status tells of: `SessionStart:startup` (claude), `preToolUse` (codex)."""
+    name, told, _ = (event.detail or "").rpartition(": ")
+    return name if told else event.detail or "hook"
 
 
 def only_heartbeats(events: Sequence[EventBase]) -> bool:
@@ -322,7 +371,9 @@ def is_polite(ladder: Ladder) -> bool:
     return bool(ladder) and ladder[0][0] == "INT"
 
 
-_HOPELESS = ("authentication", "permission", "quota_exceeded")  # no retry changes these errors
+_HOPELESS: dict[str, int] = {"authentication": 3, "permission": 3, "quota_exceeded": 1}
+"""Announced retries by kind, after which no further retry helps. After a refused login, claude 2.1.332 reads its store again,
+refreshes the login or runs the helper for its key with the retries that it announces first: a rotated login heals."""
 
 
 class Patience(NamedTuple):
@@ -335,11 +386,12 @@ class Patience(NamedTuple):
 def out_of_patience(event: BackendRetry, patience: Patience) -> TurnError | None:
     """Return the error that ends the turn after this announced retry. Return None to let the CLI retry.
 
-    A turn ends for hopeless retries, too many retries, or too long a wait.
+    A turn ends for a hopeless retry, too many retries, or too long a wait.
     """
     if event.error is None:
         return None
-    if event.error.kind in _HOPELESS:
+    last = _HOPELESS.get(event.error.kind)
+    if last is not None and (event.attempt is None or event.attempt >= last):
         return replace(event.error, retryable=False)
     if patience.wait_s and (event.delay_s or 0) > patience.wait_s:
         return replace(event.error, retry_after_s=event.delay_s)

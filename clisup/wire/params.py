@@ -141,6 +141,9 @@ class Timeouts(Params):
     startup: Seconds | None = None
     model_idle: Seconds | None = None
     tool_idle: Seconds | None = None
+    hook: Seconds | None = None
+    compaction: Seconds | None = None
+    login: Seconds | None = None
     approval: Seconds | None = None
     background: Seconds | None = None
     linger: Seconds | None = None

@@ -15,7 +15,9 @@ from clisup.errors import UsageError
 
 SESSION = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 REQUEST = LaunchRequest(command=("claude",), prompt="hello", native_session_id=SESSION, resume=False, cwd="/work")
-STREAM = ("claude", "-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
+STREAM = (
+    "claude", "-p", "--output-format", "stream-json", "--include-partial-messages", "--include-hook-events", "--verbose",
+)  # fmt: skip
 
 
 def launch(**changes: Any) -> LaunchSpec:

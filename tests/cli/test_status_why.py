@@ -23,6 +23,7 @@ WATCH: dict[str, Any] = {
     ],
     "idle_s": 1719.6,
     "evidence": {"processes": 4, "cpu_s": 12.34, "io_bytes": 1_572_864, "grew": True, "age_s": 20.0},
+    "probed": True,
     "windows_left": 3,
     "ladder": [["INT", 3.0], ["TERM", 5.0], ["KILL", 0]],
     "next": "the tool timer ends the run, unless the CLI gives a sign of life before or its processes are at work",
@@ -90,7 +91,7 @@ def test_a_deadline_that_is_reached_is_now(clisup: Run, daemon: FakeDaemon) -> N
 
 
 def test_without_a_timer_or_a_look_the_page_says_so(clisup: Run, daemon: FakeDaemon) -> None:
-    answer(daemon, WATCH | {"phase": "blocked", "timers": [], "evidence": None, "windows_left": 1})
+    answer(daemon, WATCH | {"phase": "blocked", "timers": [], "evidence": None, "windows_left": 1, "probed": False})
     page = rows(clisup("status", "--why", "3f2a").out)
     assert page["Phase"] == "blocked: the disk accepts no writes, so the timers are frozen"
     assert page["Timers"] == "none is armed"

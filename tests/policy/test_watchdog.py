@@ -37,7 +37,7 @@ from clisup.policy.watchdog import (
 LIMITS = TurnTimeouts(
     startup=60, model_idle=180, tool_idle=1800, approval=90, background=660, linger=5, resting=600, turn=0
 )
-NEVER = TurnTimeouts(startup=0, model_idle=0, tool_idle=0, approval=0, background=0, linger=0, resting=0, turn=0)
+NEVER = TurnTimeouts(**{name: 0.0 for name in set(PHASE_LIMITS.values()) if name is not None})
 LIMITED = [phase for phase in get_args(Phase) if phase != "blocked"]
 WARNED = [phase for phase in LIMITED if phase not in ("startup", "linger", "resting")]
 
@@ -354,10 +354,62 @@ def retry(kind: str, *, attempt: int | None = 1, delay_s: float | None = 1.0) ->
 
 
 @pytest.mark.fault(64)
-@pytest.mark.parametrize("kind", ["authentication", "permission", "quota_exceeded"])
-def test_what_no_retry_can_change_ends_at_once_and_is_not_retryable(kind: str) -> None:
-    error = out_of_patience(retry(kind), Patience())
-    assert error is not None and error.kind == kind and not error.retryable
+@pytest.mark.parametrize(("kind", "last"), [("authentication", 3), ("permission", 3), ("quota_exceeded", 1)])
+def test_what_no_further_retry_can_change_ends_and_is_not_retryable(kind: str, last: int) -> None:
+    healing = [out_of_patience(retry(kind, attempt=n), Patience()) for n in range(1, last)]
+    assert healing == [None] * (last - 1)
+    for attempt in (last, last + 1, None):  # None: the CLI does not count
+        error = out_of_patience(retry(kind, attempt=attempt), Patience())
+        assert error is not None and error.kind == kind and not error.retryable
+
+
+def told(status: str, detail: str | None = None) -> BackendStatus:
+    return BackendStatus(status=status, detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "phase", "names"),
+    [
+        ([told("hook_started", "Stop")], [told("hook_response", "Stop: success")], "hook", ["Stop"]),
+        ([told("hook_started", "preToolUse: running")], [told("hook_response", "preToolUse: done")], "hook", ["preToolUse"]),
+        ([told("compacting")], [told("compacted", "success")], "compaction", []),
+        ([told("compacting")], [told("compaction_failed", "x")], "compaction", []),
+        ([told("compaction", "in_progress")], [told("compaction", "completed")], "compaction", []),
+        ([retry("authentication")], [MessageStart(message_id="m")], "login", []),
+        ([retry("overloaded")], [MessageStart(message_id="m")], "model", []),
+    ],
+)  # fmt: skip
+def test_work_that_a_cli_announces_has_a_phase_of_its_own(
+    begins: list[EventBase], ends: list[EventBase], phase: Phase, names: list[str]
+) -> None:
+    tracker = PhaseTracker()
+    for event in begins:
+        tracker.see(event)
+    assert (tracker.phase, tracker.at_work) == (phase, names)
+    for event in ends:
+        tracker.see(event)
+    assert (tracker.phase, tracker.at_work) == ("model", [])
+
+
+def test_a_hook_is_open_until_its_own_end_and_an_unknown_end_closes_the_newest() -> None:
+    tracker = PhaseTracker()
+    for name in ("Stop", "Stop", "PreToolUse:Bash"):
+        tracker.see(told("hook_started", name))
+    tracker.see(told("hook_response", "Stop: success"))
+    assert tracker.at_work == ["PreToolUse:Bash", "Stop"]
+    tracker.see(told("hook_response", "never begun: success"))
+    assert tracker.at_work == ["Stop"]
+    tracker.see(told("hook_response", "Stop: failed"))
+    tracker.see(told("hook_response", "Stop: failed"))
+    assert (tracker.phase, tracker.at_work) == ("model", [])
+
+
+def test_the_answer_is_not_whole_while_a_hook_runs() -> None:
+    tracker = PhaseTracker()
+    tracker.see(MessageStop(message_id="m", stop_reason="end_turn"))
+    assert tracker.answer_is_whole
+    tracker.see(told("hook_started", "Stop"))
+    assert tracker.phase == "hook" and not tracker.answer_is_whole
 
 
 @pytest.mark.parametrize("kind", ["overloaded", "rate_limit", "server", "network"])

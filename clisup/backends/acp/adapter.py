@@ -38,6 +38,7 @@ class AcpAdapter(AcpDialect, Adapter):
     default_command = ()
     default_versions = ""
     version_args = ()
+    tells_work = False  # the protocol has no word for a hook, and goose tells a tool's end alone
     noise = (
         r"\[(?:acp|perf|session/\w+)\] .*",
         r"DeprecationWarning: .*",

@@ -41,7 +41,10 @@ __all__ = ["PERMISSION_MODES", "ClaudeAdapter", "as_text", "user_message"]
 
 # Modes of 2.1.329. Its help does not list `default`, which works and is the only name for `manual` in 2.1.197.
 PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
-_STREAM_FLAGS = ("-p", "--output-format", "stream-json", "--include-partial-messages", "--verbose")
+# Without --include-hook-events only a SessionStart hook is told (2.1.309 to 2.1.332), and all others are silence.
+_STREAM_FLAGS = (
+    "-p", "--output-format", "stream-json", "--include-partial-messages", "--include-hook-events", "--verbose",
+)  # fmt: skip
 _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _EVENTS = (

@@ -41,7 +41,7 @@ from clisup.backends.codex.protocol import (
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
-from clisup.model.events import EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
+from clisup.model.events import BackendStatus, EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import object_in
 from clisup.model.usage import Usage
@@ -101,6 +101,8 @@ class CodexTurn(FrameDecoder):
             return self.state.calls.completed(item) if completed else self.state.calls.started(item)
         if kind in items.MESSAGES:
             return self.state.messages.completed(item) if completed else []
+        if kind == "context_compaction" and not completed:
+            return [BackendStatus(status="compacting")]  # codex is then silent until the end of the compaction
         events = items.other_events(item)
         return events if completed or events is None or kind == "todo_list" else []
 

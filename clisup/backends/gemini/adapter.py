@@ -87,6 +87,7 @@ class GeminiAdapter(Adapter):
     version_args = ("--version",)
     version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("GEMINI_API_KEY",)
+    tells_work = False  # no frame for its hooks
     noise = (
         r"Ripgrep is not available\..*",
         r"Warning: \d+-color support not detected\..*",

@@ -45,6 +45,7 @@ class OpencodeAdapter(Adapter):
         tokens=TOKENS,
         events=EVENTS,
     )
+    tells_work = False  # `opencode run` prints a tool when it has ended
     errors = ERRORS
 
     def launch(self, request: LaunchRequest) -> LaunchSpec:

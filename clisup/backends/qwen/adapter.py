@@ -78,6 +78,7 @@ class QwenAdapter(Adapter):
     version_args = ("--version",)
     version_pattern = r"^v?(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
+    tells_work = False  # no frame for its hooks
     noise = (r"Ripgrep not available: .*", r"Warning: \d+-color support not detected\..*")
     capabilities = Capabilities(
         live=True,

@@ -32,12 +32,14 @@ _MEANINGS = {
     "startup": "the CLI has printed nothing yet",
     "model": "waiting for the model",
     "tool": "a tool runs",
+    "hook": "a hook of the CLI's settings runs",
+    "compaction": "the CLI compacts its context",
+    "login": "the CLI renews its login",
     "approval": "waiting for the answer to an approval",
     "background": "the answer is complete, and background work goes on",
     "linger": "the last frame has arrived, and the CLI should exit",
     "blocked": "the disk accepts no writes, so the timers are frozen",
 }
-_PROBED = ("tool", "background")  # phases in which the watchdog checks the processes before it ends a silent turn
 _TARGETS = {"INT": "to the CLI", "TERM": "to the whole tree", "KILL": "for the rest"}
 _CLOSED_BY = {"client": " by a client", "idle": " by the daemon, after a long time without a prompt"}
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -269,7 +271,7 @@ def _why_rows(watch: JsonObject, now: float) -> dict[str, str]:
         "Phase": f"{phase}: {_MEANINGS[phase]}" if phase in _MEANINGS else phase,
         "Last life": f"{span(watch['idle_s'])} ago, at {_clock(now - watch['idle_s'], now)}",
         "Timers": f"\n{'':>12}".join(timers),
-        "Evidence": _evidence(watch.get("evidence"), watch.get("windows_left", 0), phase in _PROBED),
+        "Evidence": _evidence(watch.get("evidence"), watch.get("windows_left", 0), bool(watch.get("probed"))),
         "Ladder": _ladder(watch["ladder"]),
         "Next": watch["next"],
     }

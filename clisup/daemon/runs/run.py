@@ -101,11 +101,11 @@ class Run:
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
         self.termination = Termination(
             sink, self._keeper, self._batch, self._stdin, settings.timeouts, live=self._live, note=self.note,
-            interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals, told=self._told,
+            interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals, told=self._told, tracker=self.tracker,
         )  # fmt: skip
         self.watchdog = WatchdogTask(
             sink, self._keeper, self.termination, self.tracker, settings.timeouts, limits,
-            note=self.note, has_unread=self._has_unread, read=self.check_spools,
+            tells_work=adapter.tells_work, note=self.note, has_unread=self._has_unread, read=self.check_spools,
         )  # fmt: skip
         self.requests = ApprovalRequests(
             sink, self.tracker, self._keeper, lambda: self._decoder, self.watchdog.phase_changed, limits.open_approvals

@@ -13,16 +13,21 @@ from clisup.daemon.runs.stdin_messages import StdinMessages
 from clisup.errors import WorldError
 from clisup.model.events import EventBase, Notice
 from clisup.model.sessions.turn_state import Told, TurnEnding, TurnState
-from clisup.policy.watchdog import Ladder, TurnTimeouts, is_polite, ladder_for
+from clisup.policy.watchdog import Ladder, PhaseTracker, TurnTimeouts, is_polite, ladder_for
 
-__all__ = ["Termination"]
+__all__ = ["LOGIN_GRACE_S", "Termination"]
+
+LOGIN_GRACE_S = 15.0
+"""Seconds without a signal after the CLI reported a refused login. A CLI that is ended between its request for another token and
+the store loses the login, because the old token is void. A slow host of tokens takes that long."""
 
 
 class Termination:
     """Termination of one run. The reason is journaled before the order goes out, so that the next daemon knows the reason.
 
     `note` journals an event. `interrupt_message` returns the request to end the turn in the CLI's protocol, or None.
-    `cancel_approvals` cancels the open approvals. `told` tells how far the CLI has come, for `TurnEnding`.
+    `cancel_approvals` cancels the open approvals. `told` tells how far the CLI has come, for `TurnEnding`. `tracker` is the
+    run's.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class Termination:
         interrupt_message: Callable[[], str | None],
         cancel_approvals: Callable[[TurnEnding], None],
         told: Callable[[], Told],
+        tracker: PhaseTracker,
     ) -> None:
         self._sink = sink
         self._keeper = keeper
@@ -49,6 +55,7 @@ class Termination:
         self._interrupt_message = interrupt_message
         self._cancel_approvals = cancel_approvals
         self._told = told
+        self._tracker = tracker
         self.retired: str | None = None  # reason to end the whole process by the end of stdin
 
     def set_timeouts(self, timeouts: TurnTimeouts) -> None:
@@ -71,7 +78,10 @@ class Termination:
         If the CLI's protocol has a request to end a turn, the daemon sends the request first. The request replaces SIGINT
         and gets the time of SIGINT. The rest of the ladder follows if the CLI does not obey.
         """
+        after_s = 0.0
         if self._sink.turn.ending is None and not self._keeper.ending:
+            renews = self._tracker.phase == "login" and not reason.startswith("retry:")  # those have renewed it in vain
+            after_s = LOGIN_GRACE_S if ladder and renews else 0.0
             message = self._interrupt_message() if is_polite(ladder) else None
             number = self._stdin.next_id() if message is not None else None
             later = self._live and message is not None and self._keeper.exited is None  # by `send_when_ready`
@@ -86,11 +96,11 @@ class Termination:
             if "asked" in ending:
                 if message is not None and number is not None:
                     self._keeper.say(number, message)
-                self._order(reason, ladder[1:], after_s=ladder[0][1])
+                self._order(reason, ladder[1:], after_s=max(after_s, ladder[0][1]))
                 return
         elif is_polite(ladder) and "asked" in (self._sink.turn.ending or {}) and self._live and self._keeper.waits:
             return
-        self._order(reason, ladder)
+        self._order(reason, ladder, after_s=after_s)
 
     def repeat_interrupt(self) -> None:
         """Send the request again, because the CLI is reachable now or the turn begins.

@@ -29,13 +29,14 @@ LIMITS_CHECK_S = 1.0
 PROBES_APART_S = 0.25
 """Shortest time between two probes that are compared: the kernel counts CPU time in hundredths of a second."""
 _FIXED = ("startup", "linger", "resting", "turn")  # phases with a deadline that no output moves
-_PROBED = tuple(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
+_PROBED = frozenset(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
 class WatchdogTask:
     """Timers of one run. The run calls `alive`, `phase_changed` and `new_turn`. `watch` and `check_limits` are tasks.
 
-    `note` journals an event. `has_unread` tells whether output is unread, and `read` requests a read.
+    `note` journals an event. `has_unread` tells whether output is unread, and `read` requests a read. `tells_work` is the
+    adapter's.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class WatchdogTask:
         timeouts: TurnTimeouts,
         limits: LimitsConfig,
         *,
+        tells_work: bool,
         note: Callable[[EventBase], None],
         has_unread: Callable[[], bool],
         read: Callable[[], None],
@@ -57,6 +59,8 @@ class WatchdogTask:
         self._tracker = tracker
         self.timeouts = timeouts
         self._limits = limits
+        # A CLI that does not tell its tools and hooks is silent while they work, as if the model were to answer.
+        self._probes = _PROBED if tells_work else _PROBED | {"model"}
         self._note = note
         self._has_unread = has_unread
         self._read = read
@@ -134,7 +138,7 @@ class WatchdogTask:
 
     async def _warn(self, verdict: Verdict) -> None:
         """Journal a warning at 80 % of the limit, and probe the tree for a later comparison."""
-        seen = await self._probe() if verdict.phase in _PROBED else None
+        seen = await self._probe() if verdict.phase in self._probes else None
         self._report("warned", verdict, seen.words() if seen else None)
 
     async def _fire(self, verdict: Verdict) -> None:
@@ -149,18 +153,19 @@ class WatchdogTask:
             await trio.sleep(UNREAD_PAUSE_S)
             return
         life = self._dog.last_life
-        seen = await self._at_work() if verdict.phase in _PROBED else None
+        seen = await self._at_work() if verdict.phase in self._probes else None
         if self._keeper.ending or self._dog.last_life != life:
             return  # the run was ended, or continued, during the probe
         # A tool in an endless loop always shows work, so the number of new windows in a row is limited.
-        if self._grew and self._windows > 0 and verdict.phase in _PROBED:
+        if self._grew and self._windows > 0 and verdict.phase in self._probes:
             self._windows -= 1
             self._dog.alive(clock.monotonic())
             self._report("credited", verdict, {**(seen or {}), "windows_left": self._windows})
             return
         self._report("fired", verdict, seen)
-        repeats = self._tracker.repeats if verdict.phase == "model" else None
-        why = {"failure": msgspec.to_builtins(repeats)} if repeats else {}
+        repeats = self._tracker.repeats if verdict.phase in ("model", "login") else None
+        why: dict[str, Any] = {"failure": msgspec.to_builtins(repeats)} if repeats else {}
+        why |= {"at_work": names} if (names := self._tracker.at_work) else {}
         ladder = ladder_for("graceful", self.timeouts)
         self._termination.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s, **why)
 
@@ -193,8 +198,13 @@ class WatchdogTask:
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _report(self, action: Any, verdict: Verdict, evidence: dict[str, Any] | None = None) -> None:
-        tools = sorted(self._tracker.tools.values())
-        seen = {"open_tools": tools, "tasks": len(self._tracker.background), **(evidence or {})}
+        tools, hooks = sorted(self._tracker.tools.values()), sorted(self._tracker.hooks)
+        seen = {
+            "open_tools": tools,
+            **({"open_hooks": hooks} if hooks else {}),
+            "tasks": len(self._tracker.background),
+            **(evidence or {}),
+        }
         idle = round(verdict.idle_s, 3)
         self._note(
             WatchdogNotice(action=action, phase=verdict.phase, limit_s=verdict.limit_s, idle_s=idle, evidence=seen)
@@ -219,6 +229,7 @@ class WatchdogTask:
             "timers": self.timers(),
             "idle_s": self.idle_s,
             "evidence": {**seen.words(), **age} if seen and age else None,
+            "probed": self._tracker.phase in self._probes,
             "windows_left": self._windows,
             "ladder": [*map(list, ladder), ["KILL", 0]],
             "next": self._next(),
@@ -242,5 +253,5 @@ class WatchdogTask:
             return "the live process is let go when the timer fires, unless a prompt comes before"
         if first["phase"] in _FIXED:
             return f"the {first['phase']} timer ends the run, whatever the CLI says"
-        works = " or its processes are at work" if first["phase"] in _PROBED and self._windows else ""
+        works = " or its processes are at work" if first["phase"] in self._probes and self._windows else ""
         return f"the {first['phase']} timer ends the run, unless the CLI gives a sign of life before{works}"
