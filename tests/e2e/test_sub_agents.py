@@ -25,7 +25,6 @@ from tests.e2e.scenarios import (
     message,
     prompts,
     text,
-    ticks,
     with_async_agents,
     with_nested_agents,
 )
@@ -34,6 +33,7 @@ from tests.e2e.test_conversation import BOUND_S, claude
 BYPASS = {"permission_mode": "bypassPermissions"}
 MODES = pytest.mark.parametrize("mode", ["one-shot", "live"])
 LONG = 60  # seconds of an agent that works until something ends it
+HANGS = "touch began.$$; mkfifo pipe 2>/dev/null; read words < pipe"  # the same in its command, without processor time
 pytestmark = pytest.mark.e2e
 Agents = Callable[..., ClaudeLab]
 
@@ -54,12 +54,7 @@ def wait_until_all_work(here: ClaudeLab, session: str, agents: int, *, in_tool: 
     calls = agents + 2 + (0 if in_tool else agents)
     poll(lambda: len(here.api.main_requests) == calls, "the requests of all agents")
     if in_tool:
-        poll(lambda: sleeping(session) == agents, "the start of the agents' commands")
-
-
-def sleeping(session: str) -> int:
-    """Count the session's shells that wait for a second to pass."""
-    return marked(session).count("sleep")
+        poll(lambda: len(list(here.cwd.glob("began.*"))) == agents, "the start of the agents' commands")
 
 
 def interrupt(here: ClaudeLab, session: str) -> str:
@@ -186,10 +181,10 @@ def test_a_prompt_that_is_steered_while_sub_agents_work_has_a_turn_of_its_own(ag
 
 @pytest.mark.parametrize("in_tool", [True, False], ids=["in a tool", "in a request"])
 @MODES
-def test_an_interrupt_ends_the_turn_and_its_agents_and_the_next_turn_tells_its_own_tokens(
+def test_an_interrupt_ends_the_turn_and_its_agents_and_no_token_is_told_twice(
     agents: Agents, mode: str, in_tool: bool
 ) -> None:
-    here = agents(LONG, LONG, tool=ticks(LONG) if in_tool else "echo inner")
+    here = agents(LONG, LONG, tool=HANGS if in_tool else "echo inner")
     session = here.open(mode=mode, **BYPASS)
     here.prompt(session, "Delegate.")
     wait_until_all_work(here, session, 2, in_tool=in_tool)
@@ -199,14 +194,15 @@ def test_an_interrupt_ends_the_turn_and_its_agents_and_the_next_turn_tells_its_o
     left = {"claude"} if mode == "live" else set()
     poll(lambda: set(marked(session)) == left, "the end of all but a live process")
     served = here.api.served.so_far()
-    if end["usage"]["source"] == "reported":
-        assert tokens_of(end) == here.api.served.tokens()
-    else:  # without a last word of the CLI, only the answers to the main agent are known
-        assert mode == "one-shot" and tokens_of(end) <= here.api.served.tokens()
+    whole = tokens_of(end) == here.api.served.tokens()
     following = here.turn("Next.", session=session)
     assert following["outcome"] == "completed"
-    assert tokens_of(following) == here.api.served.tokens(served)
-    assert following["cost_usd"] < end["cost_usd"]
+    if mode == "live":  # claude counts what agents got after its own last word with its next word
+        assert tokens_of(end, following) == here.api.served.tokens()
+    else:  # claude may leave without a last word: then only the answers to the main agent are known
+        assert whole or end["usage"]["source"] == "estimated"
+        assert tokens_of(following) == here.api.served.tokens(served)
+        assert following["cost_usd"] < end["cost_usd"]
     assert len(here.pids(session)) == (1 if mode == "live" else 2)
     states = {event["task_id"]: event["state"] for event in here.events(session, "task")}
     assert list(states.values()) == ["stopped", "stopped"]
@@ -219,7 +215,7 @@ def test_an_interrupt_ends_the_turn_and_its_agents_and_the_next_turn_tells_its_o
 def test_a_limit_that_passes_while_an_agent_works_ends_the_turn_as_timed_out(
     agents: Agents, timeouts: str, phase: str, kind: str
 ) -> None:
-    here = agents(LONG, tool=ticks(LONG), config=f"[backends.claude.timeouts]\n{timeouts}")
+    here = agents(LONG, tool=HANGS, config=f"[backends.claude.timeouts]\n{timeouts}")
     done = here.command("run", "--permission-mode", "bypassPermissions", "Delegate.")
     [session] = here.sessions()
     [end] = here.events(session, "turn_completed")
@@ -227,9 +223,7 @@ def test_a_limit_that_passes_while_an_agent_works_ends_the_turn_as_timed_out(
     assert [event["phase"] for event in here.events(session, "watchdog") if event["action"] == "fired"] == [phase]
     assert done.returncode == 124, done.stderr
     poll(lambda: not marked(session), "the end of the agent's command")
-    assert tokens_of(end) <= here.api.served.tokens()
-    if end["usage"]["source"] == "reported":
-        assert tokens_of(end) == here.api.served.tokens()
+    assert tokens_of(end) == here.api.served.tokens() or end["usage"]["source"] == "estimated"
 
 
 # -- kill -9 of the daemon --------------------------------------------------------------------------------------------
