@@ -8,15 +8,35 @@ from typing import Any
 import pytest
 
 from tests.e2e.lab import ClaudeLab, poll, tokens_of
-from tests.e2e.scenarios import FORBIDDEN, OVERLOADED, Respond, Scenario, Stall, in_turn, partial, prompts, say
+from tests.e2e.scenarios import (
+    FORBIDDEN,
+    OVERLOADED,
+    Body,
+    Reply,
+    Respond,
+    Scenario,
+    Stall,
+    in_turn,
+    partial,
+    prompts,
+    say,
+)
 
 Compacting = Callable[..., tuple[ClaudeLab, str]]
 NO_RETRY = {"CLAUDE_CODE_MAX_RETRIES": "0"}
 pytestmark = pytest.mark.e2e
 
 
-def stall(body: Any, n: int) -> list[Any]:
+def stall(body: Body, n: int) -> Reply:
     return [Stall()]
+
+
+def compact(here: ClaudeLab, session: str, *, typed: bool = False) -> dict[str, Any]:
+    """Compact the session by its method, or by claude's own command in a prompt."""
+    if typed:
+        return here.turn("/compact", session=session, expand=True)
+    with here.client() as client:
+        return dict(client.call("session/compact", session_id=session, wait=True))
 
 
 @pytest.fixture
@@ -44,12 +64,9 @@ def goes_on_uncompacted(here: ClaudeLab, session: str) -> None:
 @pytest.mark.parametrize("mode", ["one-shot", "live"])
 def test_a_compaction_that_the_api_refuses_is_a_failed_turn_with_its_error(compacting: Compacting, mode: str) -> None:
     here, session = compacting(mode, FORBIDDEN, OVERLOADED, env=NO_RETRY)
-    with here.client() as client:
-        done = client.call("session/compact", session_id=session, wait=True)
-        assert (done["outcome"], done["text"], done["error"]["kind"]) == ("failed", "", "permission")
-        again = {"prompt": "/compact", "expand": True} if mode == "one-shot" else None
-        method = "session/prompt" if again else "session/compact"
-        busy = client.call(method, session_id=session, wait=True, **(again or {}))
+    done = compact(here, session)
+    assert (done["outcome"], done["text"], done["error"]["kind"]) == ("failed", "", "permission")
+    busy = compact(here, session, typed=mode == "one-shot")
     assert (busy["outcome"], busy["text"], busy["error"]["kind"]) == ("failed", "", "overloaded")
     assert busy["error"]["retryable"] and not done["error"]["retryable"]
     failed = [event for event in here.events(session, "status") if event["status"] == "compaction_failed"]
