@@ -234,7 +234,7 @@ class Lab:
             or self.daemon.poll() is not None
         ):
             return
-        told = [end for session in self._sessions() for end in self.events(session, "turn_completed")]
+        told = [end for session in self.sessions() for end in self.events(session, "turn_completed")]
         usages = [end["usage"] for end in told]
         turns = {labels["outcome"]: count for labels, count in self.counted("clisup_turns_total")}
         if any(end["outcome"] != "completed" for end in told) or any(u.get("source") != "reported" for u in usages):
@@ -249,12 +249,7 @@ class Lab:
             )
             assert sums == right, ("metrics", sums, served)
         if self.starts > 1 or sum(turns.values()) == len(told):
-            names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-            sums = (
-                sum(u.get(name) or 0 for u in usages for name in names),
-                sum(u.get("output_tokens") or 0 for u in usages),
-            )
-            assert sums == right, ("events", sums, served)
+            assert tokens_of(*told) == right, ("events", tokens_of(*told), served)
 
     def counted(self, metric: str) -> list[tuple[dict[str, str], int]]:
         """The daemon's values of a metric, each with its labels."""
@@ -263,7 +258,8 @@ class Lab:
         rows = [line.rpartition(" ") for line in lines if line.startswith(metric + "{")]
         return [(dict(re.findall(r'(\w+)="(.*?)"', labels)), int(float(value))) for labels, _, value in rows]
 
-    def _sessions(self) -> list[str]:
+    def sessions(self) -> list[str]:
+        """The ids of all sessions, closed ones too."""
         with self.client() as client:
             pages = [client.call("session/list", state=state)["sessions"] for state in (None, "closed")]
         return [session["session_id"] for page in pages for session in page]
@@ -305,6 +301,14 @@ def running(lab: L) -> Iterator[L]:
         assert "inside the daemon" not in lab.log(), lab.log()
     finally:
         lab.close()
+
+
+def tokens_of(*ends: dict[str, Any]) -> tuple[int, int]:
+    """Return the input and the output tokens that these ends of turns tell together, as `Served` counts them."""
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    usages = [end["usage"] for end in ends]
+    read = sum(usage.get(name) or 0 for usage in usages for name in names)
+    return read, sum(usage.get("output_tokens") or 0 for usage in usages)
 
 
 def text_of(events: list[dict[str, Any]]) -> str:

@@ -350,15 +350,17 @@ def with_subagent(body: Body, n: int) -> Reply:
     return [*message(body, n, blocks)]
 
 
-def with_async_agents(*agents: float, then: Respond | None = None, slow: float = 0) -> Respond:
-    """The parent starts agents as 2.1.330 does by default, in the background. Each takes so many seconds, runs one command and
-    reports. The parent answers each report, and the last one with `then`; `slow` is how long its first answer takes.
+def with_async_agents(
+    *agents: float, then: Respond | None = None, slow: float = 0, tool: str = "echo inner"
+) -> Respond:
+    """The parent starts agents as 2.1.330 does by default, in the background. Each runs the command `tool`, thinks for so many
+    seconds and reports. The parent answers each report, and the last one with `then`; `slow` is how long its first answer takes.
     """
 
     def respond(body: Body, n: int) -> Reply:
         own = [words for words in prompts(body) if words.startswith("SUBTASK")]
         if own:
-            return _async_agent(body, n, own[0])
+            return _async_agent(body, n, own[0], tool)
         told = json.dumps(body.get("messages", []))
         reports = sum(f"<result>agent {k} reports" in told for k in range(len(agents)))
         if reports == len(agents):
@@ -391,11 +393,11 @@ def with_nested_agents(body: Body, n: int) -> Reply:
     return [*message(body, n, blocks)]
 
 
-def _async_agent(body: Body, n: int, prompt: str) -> Reply:
+def _async_agent(body: Body, n: int, prompt: str, tool: str = "echo inner") -> Reply:
     _, k, seconds = prompt.split()[:3]
     if "tool_result" in json.dumps(body.get("messages", [])):
         return [Pause(float(seconds)), *message(body, n, text(f"agent {k} reports 42"))]
-    return [*message(body, n, bash(f"inner{k}", "echo inner"))]
+    return [*message(body, n, bash(f"inner{k}", tool))]
 
 
 def first_model_overloaded(body: Body, n: int) -> Reply:

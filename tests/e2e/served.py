@@ -42,6 +42,11 @@ class Served:
         with self._lock:
             return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "broken": self.broken}
 
+    def tokens(self, before: dict[str, int] | None = None) -> tuple[int, int]:
+        """Return the input and the output tokens of whole answers, of all of them or of those after `before` was noted."""
+        counts = self.so_far() if before is None else self.since(before)
+        return counts["input_tokens"], counts["output_tokens"]
+
     def since(self, before: dict[str, int]) -> dict[str, int]:
         """Return what was served after `before` was noted."""
         return {name: count - before[name] for name, count in self.so_far().items()}

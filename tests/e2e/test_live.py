@@ -27,7 +27,6 @@ from tests.e2e.scenarios import (
     say,
     ticks,
     use,
-    with_async_agents,
 )
 
 LIVE = 'mode = "live"'
@@ -146,65 +145,6 @@ def test_background_work_and_its_follow_up_are_turns_of_one_process(live: Callab
     own = here.wait_for(session, "turn_started", origin="backend")
     assert here.wait_for(session, "turn_completed", turn_id=own["turn_id"])["text"] == "It is over."
     assert len(pids(here, session)) == 1
-
-
-@pytest.fixture
-def agents(lab: Callable[..., ClaudeLab]) -> Callable[..., ClaudeLab]:
-    """A lab whose sessions are live, for a model that starts sub-agents in the background, each for so many seconds."""
-    return lambda *seconds: lab(Scenario("agents", with_async_agents(*seconds)), config=LIVE)
-
-
-def test_a_live_turn_lasts_until_its_sub_agents_have_reported(agents: Callable[..., ClaudeLab]) -> None:
-    here = agents(1, 3)
-    session = here.open(**BYPASS)
-    turn = here.turn("Delegate.", session=session)
-    assert (turn["turn_id"], turn["text"]) == ("t1", "All agents reported.")
-    assert {event.get("turn_id") for event in here.events(session, "task", "message")} == {"t1"}
-    assert [event["report"] for event in here.events(session, "task") if "report" in event] == [
-        "agent 0 reports 42",
-        "agent 1 reports 42",
-    ]
-    here.turn("Next.", session=session)
-    assert [event["origin"] for event in here.events(session, "turn_started")] == ["prompt", "prompt"]
-
-
-@pytest.mark.fault(1)
-def test_a_live_turn_with_sub_agents_survives_the_daemon(agents: Callable[..., ClaudeLab]) -> None:
-    here = agents(3)
-    session = here.open(**BYPASS)
-    here.prompt(session, "Delegate.")
-    here.wait_for(session, "task", state="running")
-    here.kill()
-    here.start()
-    assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "All agents reported."
-    assert len(here.events(session, "turn_started")) == len(here.events(session, "turn_completed")) == 1
-
-
-def test_an_interrupt_while_sub_agents_work_ends_them_and_the_turn(agents: Callable[..., ClaudeLab]) -> None:
-    here = agents(60)
-    session = here.open(**BYPASS)
-    here.prompt(session, "Delegate.")
-    here.wait_for(session, "message", blocks=[{"kind": "text", "text": "I wait; 0 of 1 reported."}])
-    with here.client() as client:
-        client.call("session/interrupt", session_id=session)
-    end = here.wait_for(session, "turn_completed", turn_id="t1")
-    assert end["outcome"] == "interrupted"
-    assert [event["state"] for event in here.events(session, "task")][-1] == "stopped"
-    here.turn("Next.", session=session)
-    assert len(pids(here, session)) == 1
-
-
-def test_a_prompt_that_is_steered_while_sub_agents_work_has_a_turn_of_its_own(agents: Callable[..., ClaudeLab]) -> None:
-    here = agents(4)
-    session = here.open(**BYPASS)
-    here.prompt(session, "Delegate.")
-    here.wait_for(session, "message", blocks=[{"kind": "text", "text": "I wait; 0 of 1 reported."}])
-    said = steer(here, session, "Second.")
-    started = here.wait_for(session, "turn_started", prompt_ids=[said["prompt_id"]])
-    assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "I wait; 0 of 1 reported."
-    here.wait_for(session, "turn_completed", turn_id=started["turn_id"])
-    own = here.wait_for(session, "turn_started", origin="backend")
-    assert here.wait_for(session, "turn_completed", turn_id=own["turn_id"])["text"] == "All agents reported."
 
 
 def test_what_an_mcp_server_asks_its_user_holds_no_turn_up_where_nobody_is_there(lab: Callable[..., ClaudeLab]) -> None:
