@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -236,19 +237,20 @@ class Lab:
             return
         told = [end for session in self.sessions() for end in self.events(session, "turn_completed")]
         usages = [end["usage"] for end in told]
-        turns = {labels["outcome"]: count for labels, count in self.counted("clisup_turns_total")}
+        turns: Counter[str] = Counter()
+        for labels, count in self.counted("clisup_turns_total"):
+            turns[labels["outcome"]] += count
         if any(end["outcome"] != "completed" for end in told) or any(u.get("source") != "reported" for u in usages):
             return
         right = (served["input_tokens"], served["output_tokens"])
         # A daemon that was started again counts from nothing, and a deleted session has taken its events with it.
-        if self.starts == 1 and set(turns) == {"completed"}:
-            counted = {labels["kind"]: tokens for labels, tokens in self.counted("clisup_tokens_total")}
-            sums = (
-                sum(counted.get(kind, 0) for kind in ("input", "cache_creation", "cache_read")),
-                counted.get("output", 0),
-            )
+        if self.starts == 1 and set(+turns) == {"completed"}:
+            tokens: Counter[str] = Counter()
+            for labels, count in self.counted("clisup_tokens_total"):
+                tokens[labels["kind"]] += count
+            sums = (tokens["input"] + tokens["cache_creation"] + tokens["cache_read"], tokens["output"])
             assert sums == right, ("metrics", sums, served)
-        if self.starts > 1 or sum(turns.values()) == len(told):
+        if self.starts > 1 or turns.total() == len(told):
             assert tokens_of(*told) == right, ("events", tokens_of(*told), served)
 
     def counted(self, metric: str) -> list[tuple[dict[str, str], int]]:

@@ -38,6 +38,7 @@ def sent(here: ClaudeLab, *, instead: tuple[str, str] = ("", "")) -> str:
 
 def vanilla(here: ClaudeLab, session: str, prompt: str) -> str:
     """What `claude -p --resume` says, started by hand."""
+    here.asked_by_others = True
     env = {"PATH": os.environ["PATH"], "HOME": str(here.home), **here.variables, **QUIET}
     argv = [str(claude_binary()), "-p", "--resume", session, prompt]
     done = subprocess.run(

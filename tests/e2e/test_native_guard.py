@@ -91,6 +91,7 @@ def test_it_is_seen_by_its_command_line_before_it_has_a_file(lab: Callable[..., 
 
 def test_a_vanilla_claude_that_has_gone_leaves_its_writing_to_be_told(lab: Callable[..., ClaudeLab]) -> None:
     here = lab("memory")
+    here.asked_by_others = True
     session = here.turn("My name is Ada.")["session_id"]
     here.turn("Second prompt.", session=session)
     assert not here.events(session, "notice")

@@ -46,6 +46,7 @@ def transcripts(here: ClaudeLab) -> list[Path]:
 
 
 def by_hand(here: ClaudeLab) -> dict[str, str]:
+    here.asked_by_others = True
     return {"PATH": os.environ["PATH"], "HOME": str(here.home), **here.variables, **QUIET, "TERM": "xterm-256color"}
 
 
@@ -136,6 +137,7 @@ def test_sessions_of_a_terminals_claude_are_listed_and_taken_up(lab: Callable[..
 def test_sessions_of_codex_are_listed_and_taken_up() -> None:
     scenario = next(iter(SCENARIOS.values()))
     with running(CodexLab(scenario)) as here:
+        here.asked_by_others = True
         env = {"PATH": os.environ["PATH"], "HOME": str(here.home), KEY_NAME: FAKE_KEY}
         argv = [str(codex_launcher()), "exec", "--skip-git-repo-check", *provider(here.api.url, retries=1)]
         for directory, prompt in ((here.root, "Elsewhere."), (here.cwd, "Say hello from codex.")):

@@ -86,6 +86,7 @@ def sent(here: ClaudeLab) -> list[dict[str, Any]]:
 
 def vanilla(here: ClaudeLab, session: str, prompt: str) -> str:
     """What `claude -p --resume` says, started by hand."""
+    here.asked_by_others = True
     env = {"PATH": os.environ["PATH"], "HOME": str(here.home), **here.variables, **QUIET}
     argv = [str(claude_binary()), "-p", "--resume", session, prompt]
     done = subprocess.run(

@@ -12,6 +12,9 @@ class AgentLab(Lab):
     """`[backends.agent]`: kind acp, live, with the agent's own command and variables."""
 
     backend = "agent"
+    asked_by_others = True
+    """Agents ask the model for titles, suggestions and checks beside the turn, and report no tokens of them (qwen 0.24.4, opencode
+    1.18.34, claude-agent-acp 0.101.0); gemini 0.61.0 leaves its thoughts out of its report."""
 
     def __init__(self, agent: Agent, run: Run, *, config: str = "") -> None:
         super().__init__()

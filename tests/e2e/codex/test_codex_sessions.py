@@ -88,6 +88,7 @@ def conversation(here: CodexLab) -> list[dict[str, Any]]:
 
 def by_hand(here: CodexLab, *words: str) -> subprocess.CompletedProcess[str]:
     """codex as a person starts it: `codex exec`."""
+    here.asked_by_others = True
     env = {"PATH": os.environ["PATH"], "HOME": str(here.home), KEY_NAME: FAKE_KEY}
     argv = [str(codex_binary()), "exec", "--skip-git-repo-check", *provider(here.api.url), *words]
     return subprocess.run(

@@ -67,6 +67,7 @@ def test_the_key_does_not_go_to_an_endpoint_of_the_repository(lab: Start) -> Non
 def test_it_goes_there_where_the_backend_says_so(lab: Start) -> None:
     with FakeGeminiAPI("text") as evil:
         here = lab("text", env={"GEMINI_API_KEY": FAKE_KEY}, config=OPEN)
+        here.asked_by_others = True  # the turn asks the other fake
         infest(here.cwd, evil.url)
         turn = here.turn()
         assert turn["outcome"] == "completed"

@@ -102,6 +102,7 @@ def test_a_session_with_mcp_servers_of_its_own_reads_nothing_either(
 def test_all_of_it_is_read_where_the_backend_says_project(lab: Callable[..., QwenLab], hostile: Hostile) -> None:
     """Proof that the two tests above would notice."""
     here = lab("tool_ok", url=False, config='setting_sources = "user,project"')
+    here.asked_by_others = True  # the turn asks the other fake
     hostile.fill(here)
     turn = here.turn("Use your tools.", permission_mode="yolo")
     assert turn["outcome"] == "completed"

@@ -69,6 +69,7 @@ AS_SENT: list[Any] = [
 
 def test_the_api_gets_exactly_these_messages_and_a_vanilla_qwen_reads_them(lab: Callable[..., QwenLab]) -> None:
     here = lab(BY_SCHEMA)
+    here.asked_by_others = True
     session = here.open(history=HISTORY)
     assert here.turn("What now?", session=session)["outcome"] == "completed"
     assert sent(here)[:-1] == AS_SENT and "What now?" in sent(here)[-1][2][-1]
