@@ -195,6 +195,19 @@ def conclude(
     )
 
 
+def with_words(error: TurnError, *, stderr: str, unreadable: str) -> TurnError:
+    """Return the error with what the CLI said before it, unless the message quotes the words.
+
+    `stderr` is the end of stderr, and `unreadable` the last line of stdout that is no frame.
+    """
+    parts = [error.message]
+    if stderr and stderr not in error.message:
+        parts.append(f"its last words on stderr: {stderr}")
+    if unreadable and unreadable not in error.message:
+        parts.append(f"its last line on stdout that is no frame: {unreadable}")
+    return replace(error, message="; ".join(parts)) if len(parts) > 1 else error
+
+
 def because(silence: TurnError, failure: TurnError) -> TurnError:
     """Return the error of a turn whose CLI was silent because it repeated a failed request."""
     message = f"{silence.message}; its last request to the model failed: {failure.message}"

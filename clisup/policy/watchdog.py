@@ -26,6 +26,7 @@ from clisup.model.events import (
     ToolResult,
     ToolUse,
     TurnError,
+    Unparsed,
 )
 
 Phase = Literal[
@@ -129,6 +130,8 @@ class PhaseTracker(Struct):
     """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
     (2.1.330)."""
     repeats: TurnError | None = None
+    unreadable: str = ""
+    """Beginning of the turn's last line that is no frame, for the message of an error."""
 
     @property
     def phase(self) -> Phase:
@@ -162,7 +165,10 @@ class PhaseTracker(Struct):
         return (self.answered or self.finished) and not (self.tools or self.hooks or self.approvals or self.background)
 
     def see(self, event: EventBase) -> None:
-        """Fold one event of the CLI."""
+        """Fold one event of the CLI. Words that are no frame are no start: a launcher may ask a question, and wait."""
+        if type(event) is Unparsed and event.reason != "unknown_type":
+            self.unreadable = event.excerpt
+            return
         self.started = True
         if type(event) is ToolUse:
             self.tools[event.tool_use_id] = event.name

@@ -68,7 +68,7 @@ def write(event: EventBase) -> bytes:
 @pytest.mark.parametrize(
     "noise",
     [b"hello", b"{", b"\x00", b"\xff\xfe", b"1", b"null", b'"text"', b"[]", b"{}", b'{"type":5}', b'{"type":"system"}',
-     b'{"a":NaN}', b"\xef\xbb\xbf{}", b'{"type":"user"}', b"[" * 100_000, b'{"type":' * 100_000,
+     b'{"a":NaN}', b"\xef\xbb\xbf[]", b'{"type":"user"}', b"[" * 100_000, b'{"type":' * 100_000,
      b'{"type":"result"}', b'{"type":"stream_event","event":{"type":"content_block_delta"}}',
      b'{"type":"assistant","message":{"content":[{"type":"text","text":5}]}}'],
 )  # fmt: skip
@@ -406,6 +406,8 @@ def is_silent(frame: dict[str, Any]) -> bool:
         return bool(
             frame.get("parent_tool_use_id") is not None or frame.get("isReplay") or not frame["message"]["content"]
         )
+    if kind == "result":  # the end of a sub-agent's work counts with the next result
+        return isinstance(frame.get("origin"), dict)
     key = f"system/{frame.get('subtype')}" if kind == "system" else kind
     return key in SILENT or key == "system/background_tasks_changed"
 

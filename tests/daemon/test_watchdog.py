@@ -266,6 +266,20 @@ def _idle_for(path: Path, seconds: float) -> bool:
     return time.time() - path.stat().st_mtime >= seconds
 
 
+@pytest.mark.fault(82)
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_a_question_for_a_person_is_no_start_and_stands_in_the_error(
+    serve: Callable[..., Harness], tmp_path: Path, stream: str
+) -> None:
+    asks = tmp_path / "asks"
+    version = '[ "$1" = --version ] && echo "1.0.0 (clisup demo)" && exit'
+    asks.write_text(f"#!/bin/sh\n{version}\necho 'Ok to proceed? (y)'{stream}\nexec sleep 300\n")
+    asks.chmod(0o755)
+    daemon = serve(demo={"command": [str(asks)]}, timeouts={"startup": 0.4, "model_idle": 60, "term_grace": 0.3})
+    error = daemon.new().ask("hello")["error"]
+    assert error["kind"] == "startup_timeout" and "Ok to proceed? (y)" in error["message"]
+
+
 @pytest.mark.fault(64)
 def test_a_refused_login_is_not_retried_for_minutes(hasty: Harness) -> None:
     session = hasty.new()

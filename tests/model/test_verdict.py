@@ -10,7 +10,7 @@ import pytest
 
 from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.usage import Usage
-from clisup.model.verdict import ExitRecord, Terminal, conclude, ended_by, exit_from_file
+from clisup.model.verdict import ExitRecord, Terminal, conclude, ended_by, exit_from_file, with_words
 
 GOOD = Terminal(is_error=False, text="done", usage=Usage(output_tokens=4, source="reported"), cost_usd=0.25)
 BAD = Terminal(is_error=True, error=TurnError(kind="overloaded", message="529"))
@@ -216,3 +216,14 @@ def test_a_cli_that_left_because_it_was_asked_to_did_not_end_by_itself() -> None
         "watchdog:model",
     )
     assert ended_by(ExitRecord(signal=9, reason="output_limit"), "client") == "output_limit"
+
+
+def test_the_last_words_of_a_cli_are_quoted_once_behind_the_error() -> None:
+    silence = TurnError(kind="idle_timeout", message="silent; npm ERR! no space")
+    assert with_words(silence, stderr="", unreadable="") is silence
+    assert with_words(silence, stderr="npm ERR! no space", unreadable="").message == silence.message
+    told = with_words(silence, stderr="Trust this?", unreadable="Continue? [y]").message
+    assert told == (
+        "silent; npm ERR! no space; its last words on stderr: Trust this?; "
+        "its last line on stdout that is no frame: Continue? [y]"
+    )

@@ -22,6 +22,7 @@ from clisup.model.events import (
     ToolResult,
     ToolUse,
     TurnError,
+    Unparsed,
 )
 from clisup.policy.watchdog import (
     PHASE_LIMITS,
@@ -449,3 +450,12 @@ def test_a_term_ending_leaves_sigint_out() -> None:
 
 def test_a_kill_has_no_step_before_sigkill() -> None:
     assert ladder_for("kill", TIMEOUTS) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "phase"), [("malformed", "startup"), ("truncated", "startup"), ("unknown_type", "model")]
+)
+def test_words_that_are_no_frame_are_no_start(reason: str, phase: str) -> None:
+    tracker = PhaseTracker()
+    tracker.see(Unparsed(reason=reason, bytes=3, excerpt="Ok?"))  # type: ignore[arg-type]
+    assert (tracker.phase, tracker.unreadable) == (phase, "Ok?" if phase == "startup" else "")

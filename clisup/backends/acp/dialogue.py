@@ -42,7 +42,7 @@ from clisup.backends.frames import (
     mend,
     too_deep,
 )
-from clisup.backends.lines import unparsed
+from clisup.backends.lines import decode_broken, unparsed
 from clisup.backends.long_texts import acp_passes_on
 from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
@@ -162,7 +162,7 @@ class AcpDecoder(Decoder):
             return _NOTHING
         frame = read_frame(line)
         if frame is None:
-            return unparsed(line, "malformed" if line.complete else "truncated")
+            return decode_broken(line, self.decode)
         try:
             return self._frame(frame, line)
         except LookupError:

@@ -43,7 +43,7 @@ from clisup.backends.claude.messages import ClaudeMessages, blocks_of, tool_resu
 from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, Tasks, rate_limit
 from clisup.backends.claude.result import Denials, terminal_of
 from clisup.backends.frames import Frame, MalformedError, decode_any, get_dict, get_str, mend, too_deep
-from clisup.backends.lines import unparsed
+from clisup.backends.lines import decode_broken, unparsed
 from clisup.backends.long_texts import claude_passes_on
 from clisup.model.events import AssistantMessage, Block, EventBase, TurnError
 from clisup.model.lines.framing import Line
@@ -175,7 +175,7 @@ class ClaudeDecoder(Decoder):
                 raise ValueError("nothing to mend")
             value = decode_any(data)
         except (ValueError, RecursionError):
-            return unparsed(line, "malformed" if line.complete else "truncated")
+            return decode_broken(line, self.decode)
         try:
             frame = decode_hot(data)
         except (ValueError, RecursionError):

@@ -477,6 +477,7 @@ class Run:
             self.tracker.follow_up()
         self._unseen, self.spoke = not seen, False
         self._unparsed.new_turn()
+        self.tracker.unreadable = ""
         carried = dataclasses.replace(self._sink.carried, kept=self._decoder.kept)
         self._decoder = self._adapter.decoder(carried, self._request)
         self.watchdog.new_turn()

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
+from clisup.backends.errors import last_words
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
@@ -22,7 +23,7 @@ from clisup.host.threads import in_thread
 from clisup.model.events import Actor, Notice, ProcessExited, TurnCompleted, TurnError
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import TurnEnding, TurnState
-from clisup.model.verdict import ExitRecord, because, conclude, ended_by
+from clisup.model.verdict import ExitRecord, because, conclude, ended_by, with_words
 from clisup.store.session_dir import RunDir
 from clisup.store.spool import ends_text
 
@@ -30,6 +31,10 @@ __all__ = ["Correction", "RunCloser"]
 
 Correction = str
 """Reason for another run of a turn: "resume" or "fresh" (how to name the native session), or "again"."""
+
+QUOTED_CHARS = 500
+"""Characters of the CLI's last words in the message of a silent or unexplained end."""
+_QUOTED = ("idle_timeout", "startup_timeout", "crashed")
 
 _CORRECTIONS: dict[Correction, Notice] = {
     "resume": Notice(
@@ -98,6 +103,12 @@ class RunCloser:
         if done.error is not None and done.error.kind in ("idle_timeout", "startup_timeout"):
             error = await in_thread(self._because, done.error, end, turn, run_dir)
             done = replace(done, error=error)
+        if done.error is not None and done.error.kind in _QUOTED:
+            words = {
+                "stderr": last_words(end)[-QUOTED_CHARS:],
+                "unreadable": context.redact(run.tracker.unreadable)[:QUOTED_CHARS],
+            }
+            done = replace(done, error=with_words(done.error, **words))
         correction = self._correction(done, end, mode)
         if correction is None and await self._was_not_taken(turn, run, run_dir):
             correction = "again"
