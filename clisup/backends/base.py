@@ -338,6 +338,8 @@ class Adapter(ABC):
     """Other ways to log in. The command with `login_args` does not see these logins."""
     login_keys: ClassVar[tuple[str, ...] | None] = None
     """Variables for the login of the CLI. None means any of the pairs in the scrub lists."""
+    login_places: ClassVar[tuple[str, ...]] = ()
+    """Patterns of variables that name another store of the login, or a provider with a login of its own."""
     fork: ClassVar[ForkRules | None] = None
     """Rules to copy a transcript, for `Capabilities.fork`."""
     seed: ClassVar[SeedRules | None] = None
@@ -428,6 +430,17 @@ class Adapter(ABC):
         `appended` are the bytes added to the transcript by the run. `answered`: the model had answered in this turn.
         """
         return None
+
+    def login_store(self, env: Mapping[str, str]) -> str | None:
+        """Return the file of the CLI's login, or None if the state of the login needs no look at a file."""
+        return None
+
+    def login_expired(self, stored: bytes, now: float) -> bool:
+        """Tell whether the CLI would renew this login at its next start. `now` is in seconds since 1970.
+
+        The command with `login_args` is then not asked: it may end before the new login is saved, and the old one is void.
+        """
+        return False
 
     def parse_login(self, output: str, exit_code: int) -> bool | None:
         """Tell by stdout and stderr of `command + login_args` whether the CLI is logged in. None means unknown."""

@@ -19,13 +19,21 @@ from msgspec.structs import asdict
 from clisup.backends.base import Adapter, LaunchRequest, LaunchSpec
 from clisup.backends.registry import get_adapter, is_kind, kinds
 from clisup.config.model import API_KEYS, API_KINDS, BackendConfig, Config, Mode
+from clisup.daemon.backend_errors import no_version, wrong_version
 from clisup.errors import ClisupError, ConfigurationError, UsageError, WorldError
 from clisup.host.log import LOG
 from clisup.host.process.executables import Executable, VersionProbe, find_executable, find_worker, missing_packages
 from clisup.host.process.helpers import ask
 from clisup.host.scrub_files import Known, load_rules
 from clisup.locations import in_home
-from clisup.policy.environment.scrub import MARKER_PREFIX, EnvReport, build_environment, check_configuration
+from clisup.policy.environment.scrub import (
+    LAUNCHERS,
+    MARKER_PREFIX,
+    EnvReport,
+    build_environment,
+    check_configuration,
+    held_back_like,
+)
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.versions import in_range, newer_than
 from clisup.policy.watchdog import TurnTimeouts
@@ -197,30 +205,16 @@ class Backend:
         version = self._probe.known(executable, question)
         if version is None:
             own = self.own_launch()
-            env, _ = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
+            env, report = self.environment(request_env={}, sets=own.env, closed=own.closed_env, markers={})
             version = await self._probe.version(
                 executable, question, env, self.adapter.parse_version, patience_s=patience_s
             )
-        if version is None:
-            so_far = "" if patience_s is None else " so far"
-            raise WorldError(
-                f"cannot use backend {self.name!r}, because {executable.path} told no version{so_far}",
-                kind="backend_unavailable",
-                hint=f"run {' '.join((*argv, *self.adapter.version_args))!r} and see what it says",
-                backend=self.name,
-            )
+            if version is None:
+                why = self.private()(self._probe.why(executable, question))
+                raise no_version(self.name, executable.path, why, held_back_like(report, LAUNCHERS))
         self.version = version
         if not in_range(version, self.versions):
-            update = self.adapter.update_command or "install an accepted version"
-            raise WorldError(
-                f"cannot use backend {self.name!r}, because {executable.path} is version {version}, "
-                f"and clisup accepts {self.versions}",
-                kind="backend_version_unsupported",
-                hint=f"{update}, or set backends.{self.name}.versions if you know that this one works",
-                backend=self.name,
-                installed=version,
-                supported=self.versions,
-            )
+            raise wrong_version(self.name, executable.path, version, self.versions, self.adapter.update_command)
         return argv, version
 
     @property

@@ -68,7 +68,7 @@ ENDED_BY = (
     "idle", "room", "renewed", "changed", "budget", "unknown",
 )  # fmt: skip
 NOTICES = (
-    "adopted", "asked", "budget_set", "checkpoint_ignored", "closed", "ending", "follow_up_first", "foreign_writes", "held", "journal_renewed",
+    "adopted", "asked", "budget_set", "checkpoint_ignored", "closed", "ending", "follow_up_first", "foreign_writes", "held", "history_not_kept", "journal_renewed",
     "model_set", "opening_recorded", "permission_mode_set", "process_restarted", "prompt_not_taken", "resumed", "run_replaced",
     "session_corrected", "state_refused", "steer_dropped", "storage_blocked", "storage_recovered", "title_set", "tool_timeout", "tool_unserved",
 )  # fmt: skip

@@ -50,7 +50,7 @@ def spawn(spec: RunSpec, stdio: tuple[int, int, int]) -> int:
         child.run()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.close(reported)
-    _wait_for_exec(pid, report, argv0)
+    _wait_for_exec(pid, report, argv0, spec.cwd)
     return pid
 
 
@@ -140,7 +140,7 @@ class _Child:
         os.chdir(self.spec.cwd)
 
 
-def _wait_for_exec(pid: int, report: int, argv0: str) -> None:
+def _wait_for_exec(pid: int, report: int, argv0: str, cwd: str) -> None:
     """Wait for EOF of the close-on-exec pipe. If the child reports a failure, reap the child and raise `SpawnFailed`."""
     poller = select.poll()
     poller.register(report, select.POLLIN)
@@ -152,7 +152,10 @@ def _wait_for_exec(pid: int, report: int, argv0: str) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, os.WNOHANG if late else 0)
     stage, _, number = failure.decode().partition(":") if failure else ("timeout", ":", str(errno.ETIMEDOUT))
-    raise SpawnFailed(stage, int(number), f"cannot run {argv0}: {os.strerror(int(number))} ({stage})")
+    why = os.strerror(int(number))
+    if stage == "chdir":
+        raise SpawnFailed(stage, int(number), f"cannot use the session's directory {cwd}: {why}; make it again to go on")
+    raise SpawnFailed(stage, int(number), f"cannot run {argv0}: {why} ({stage})")
 
 
 def has_environment(pid: int, env: dict[bytes, bytes]) -> bool | None:

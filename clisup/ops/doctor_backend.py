@@ -39,11 +39,13 @@ class BackendFacts:
     login: bool | None = None
     login_asked: str = ""
     login_elsewhere: str = ""
+    login_expired: bool = False
     argv: tuple[str, ...] = ()
     environment: EnvReport | None = None
     inherited: frozenset[str] = frozenset()
     pairs: tuple[Pair, ...] = ()
     keys: tuple[str, ...] | None = None
+    places: tuple[str, ...] = ()
     key_env: str | None = None
     pass_env: tuple[str, ...] = ()
     root: bool = False
@@ -84,6 +86,10 @@ def _version(facts: BackendFacts) -> Verdict:
 def _login(facts: BackendFacts) -> Verdict:
     if facts.key_env is not None:
         return _api_key(facts, facts.key_env)
+    if facts.login_expired:
+        return ok(
+            f"the login has expired or is about to, and the next prompt renews it; {facts.login_asked} was not asked"
+        )
     if facts.login is None:
         return ok("cannot tell: " + (f"{facts.login_asked} gives no known answer" if facts.login_asked else _NO_WAY))
     if facts.login:
@@ -136,7 +142,7 @@ def _environment(facts: BackendFacts) -> Verdict:
 
 
 def _held_keys(facts: BackendFacts) -> list[str]:
-    return held_back(facts.environment, facts.pairs, facts.keys) if facts.environment else []
+    return held_back(facts.environment, facts.pairs, facts.keys, facts.places) if facts.environment else []
 
 
 def _root(facts: BackendFacts) -> Verdict:

@@ -112,6 +112,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "homeless run ended": _event("warning", "session run", "the daemon stops, and the backend is not configured"),
     "leftover ended": _event("warning", "session run pid comm", "a process that a dead keeper left is ended"),
     "stale lock removed": _event("info", "path", "no process can hold this lock of a CLI"),
+    "history not kept": _event("warning", "session turn backend", "the CLI kept no transcript of its session"),
     "foreign writes": _event("warning", "session turn backend", "another process wrote to the CLI's transcript"),
     "look for other writers given up": _event("warning", "native after_s", "a file system hangs: the turn goes on unchecked", limited=True),
     # the watchdog

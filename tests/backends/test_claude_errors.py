@@ -141,6 +141,32 @@ def test_a_recorded_failure_has_the_kind_that_says_what_to_do(name: str, kind: s
     assert error is not None and error.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "API Error: Could not load AWS credentials \u00b7 Could not load credentials from any providers",
+            "authentication",
+        ),
+        ("Could not load the default credentials. Browse to https://cloud.google.com", "authentication"),
+        ("ENOSPC: no space left on device, write", "storage_failed"),
+        ("Claude AI usage limit reached|1795900000", "quota_exceeded"),
+        ("5-hour limit reached \u2219 resets 4pm", "quota_exceeded"),
+        ("Weekly limit reached", "quota_exceeded"),
+        ("You're out of extra usage", "quota_exceeded"),
+        ("the limit reached by the loop", "crashed"),
+    ],
+)
+def test_a_text_without_a_code_has_its_kind(text: str, kind: str) -> None:
+    assert explain_report(ClaudeFailure(text=text)).kind == kind
+
+
+def test_only_a_login_of_claude_is_renewed_by_claude() -> None:
+    assert "claude auth login" in explain_retry(code="authentication_failed", status=401).message
+    cloud = explain_retry(code="cloud_credential_error", status=None)
+    assert cloud.kind == "authentication" and "claude auth login" not in cloud.message and "AWS" in cloud.message
+
+
 def test_a_revoked_login_says_at_the_first_retry_to_log_in_again() -> None:
     first, *_ = Recording.of("claude/oauth_revoked").events("retry")
     assert first.error is not None

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,11 +155,57 @@ async def test_a_file_system_that_does_not_answer_holds_nobody_up(
 def test_a_hanging_cli_ends_no_check_but_its_own(serve: Serve, tmp_path: Path) -> None:
     path = script(tmp_path / "claude", HANGS.format(asked=tmp_path / "asked"))
     found = check(serve(raw=claude_table(path)), "claude")
-    assert found["version"]["status"] == "fail" and "told no version" in found["version"]["detail"]
+    assert found["version"]["status"] == "fail" and "reported no version" in found["version"]["detail"]
     assert found["login"]["status"] == "ok" and "cannot tell" in found["login"]["detail"]
     assert list(found)[-1] == "drift"
     for pid in (tmp_path / "asked").read_text().split():
         until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+
+
+@pytest.mark.fault(83)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/usr/bin/env no-such-node\n", "it exited with code 127 and said: /usr/bin/env: "),
+        (
+            "#!/bin/sh\necho 'No version is set for command claude' >&2; exit 126\n",
+            "code 126 and said: No version is set",
+        ),
+        ("#!/bin/sh\r\necho\n", "it cannot be started: No such file or directory"),
+        ("#!/bin/sh\nkill -9 $$\n", "signal 9 ended it and said nothing"),
+    ],
+)
+def test_a_cli_without_a_version_is_quoted_with_what_a_shim_may_miss(
+    serve: Serve, tmp_path: Path, text: str, words: str
+) -> None:
+    daemon = serve(raw=claude_table(script(tmp_path / "claude", text)), env={"ASDF_DATA_DIR": "/opt/asdf"})
+    with pytest.raises(ClisupError) as refused:
+        daemon.call("session/new", backend="claude", cwd=str(daemon.cwd))
+    assert refused.value.kind == "backend_unavailable" and words in refused.value.message
+    assert 'pass_env = ["ASDF_DATA_DIR"]' in refused.value.hint and "clisup env claude" in refused.value.hint
+
+
+def test_a_version_on_stderr_is_a_version(serve: Serve, tmp_path: Path) -> None:
+    daemon = serve(raw=claude_table(script(tmp_path / "claude", "#!/bin/sh\necho '2.1.330 (Claude Code)' >&2\n")))
+    (row,) = [row for row in daemon.call("backend/list") if row["name"] == "claude"]
+    assert (row["version"], row["supported"]) == ("2.1.330", True)
+
+
+@pytest.mark.fault(83)
+@pytest.mark.parametrize(("expires_in_s", "asked"), [(-3600, False), (60, False), (86_400, True)])
+def test_a_login_that_would_be_renewed_is_not_asked_for(
+    serve: Serve, tmp_path: Path, expires_in_s: int, asked: bool
+) -> None:
+    mark = tmp_path / "asked"
+    says = f"#!/bin/sh\n[ $1 = --version ] && echo '2.1.330 (Claude Code)' && exit\ntouch {mark}\necho '{{\"loggedIn\": true}}'\n"
+    daemon = serve(raw=claude_table(script(tmp_path / "claude", says)))
+    store = daemon.root / "home/.claude/.credentials.json"
+    store.parent.mkdir()
+    login = {"accessToken": "a", "refreshToken": "r", "expiresAt": int((time.time() + expires_in_s) * 1000)}
+    store.write_text(json.dumps({"claudeAiOauth": login}))
+    found = check(daemon, "claude")["login"]
+    assert (mark.exists(), found["status"]) == (asked, "ok")
+    assert ("was not asked" in found["detail"]) is not asked
 
 
 def test_a_hanging_cli_holds_up_no_list_and_is_asked_once_for_many(serve: Serve, tmp_path: Path) -> None:
@@ -168,7 +215,7 @@ def test_a_hanging_cli_holds_up_no_list_and_is_asked_once_for_many(serve: Serve,
         answer = daemon.call(method)
         rows = {row["name"]: row for row in (answer["backends"] if method == "daemon/status" else answer)}
         assert rows["demo"]["supported"] is True
-        assert "told no version so far" in rows["claude"]["unavailable_reason"]
+        assert "reported no version so far" in rows["claude"]["unavailable_reason"]
     assert len(asked.read_text().split()) == 1
 
 

@@ -15,7 +15,7 @@ ID = "3f2a77be-1c1d-4d8b-9a3e-0d6c5b0f9a11"
 
 def native(can: Capabilities, *, told: str | None = None, completed: int = 0, live: bool = False) -> CliSession:
     adapter = SimpleNamespace(capabilities=can, transcript_pattern=lambda *_: None)
-    backend = SimpleNamespace(adapter=adapter, environment=lambda **_: ({}, None))
+    backend = SimpleNamespace(adapter=adapter, environment=lambda **_: ({}, None), own_environment=lambda _: {})
     session = SimpleNamespace(
         id=ID,
         native_id=told or can.native_id_prefix + ID,
@@ -24,6 +24,7 @@ def native(can: Capabilities, *, told: str | None = None, completed: int = 0, li
         ledger=SimpleNamespace(native_lost=False, completed=completed),
         spec=SimpleNamespace(resume_native_id=None),
         dir=SimpleNamespace(secrets=dict),
+        request_env={},
     )
     return CliSession(cast("Any", session))
 

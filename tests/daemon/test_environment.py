@@ -104,6 +104,19 @@ def test_the_keys_that_a_backend_would_log_in_with_are_told_where_they_are_held_
     assert daemon.call("backend/env", name="codex")["held_back"] == [], "its app-server takes no key from a variable"
 
 
+@pytest.mark.fault(83)
+@pytest.mark.parametrize(
+    ("backend", "place"),
+    [("claude", "CLAUDE_CONFIG_DIR"), ("claude", "CLAUDE_CODE_USE_BEDROCK"), ("codex", "CODEX_HOME")],
+)
+def test_another_place_or_provider_of_a_login_is_told_where_it_is_held_back(
+    serve: Callable[..., Harness], backend: str, place: str
+) -> None:
+    daemon = serve(env={place: "/srv/elsewhere"})
+    assert daemon.call("backend/env", name=backend)["held_back"] == [place]
+    assert daemon.call("backend/env", name="gemini")["held_back"] == []
+
+
 @pytest.mark.fault(77)
 def test_a_pattern_brings_no_scrubbed_name_back(serve: Callable[..., Harness]) -> None:
     daemon = serve(env={"ANTHROPIC_API_KEY": "sk-key-value"}, demo={"pass_env": ["ANTHROPIC_*"]}, start=False)

@@ -28,8 +28,8 @@ from clisup.backends.claude.decoder import ClaudeDecoder
 from clisup.backends.claude.errors import ERRORS
 from clisup.backends.claude.fork import ClaudeFork
 from clisup.backends.claude.native_sessions import ClaudeNativeSessions
-from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed, read_message
-from clisup.backends.frames import Frame
+from clisup.backends.claude.transcript import ClaudePresence, ClaudeSeed, config_directory, read_message
+from clisup.backends.frames import Frame, decode_any, get_dict, get_number
 from clisup.backends.launch import UUID, argv_path, argv_text, check_mode, check_prompt, check_sources, check_uuid
 from clisup.backends.native_sessions import NativeSessionRules
 from clisup.backends.transcripts import find_prompt, messages_after
@@ -45,6 +45,8 @@ PERMISSION_MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dont
 _STREAM_FLAGS = (
     "-p", "--output-format", "stream-json", "--include-partial-messages", "--include-hook-events", "--verbose",
 )  # fmt: skip
+_EARLY_S = 600.0
+"""Seconds before its end at which claude may renew a login."""
 _LOGGED_IN = re.compile(r'"loggedIn":\s*(true|false)')
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _EVENTS = (
@@ -75,6 +77,10 @@ class ClaudeAdapter(Adapter):
         "ANTHROPIC_AUTH_TOKEN",
         "CLAUDE_CODE_OAUTH_TOKEN",
     )
+    login_places = (
+        "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_USE_*", "AWS_PROFILE", "AWS_REGION", "CLOUD_ML_REGION", "ANTHROPIC_VERTEX_*",
+        "ANTHROPIC_FOUNDRY_*", "GOOGLE_APPLICATION_CREDENTIALS",
+    )  # fmt: skip
     login_env = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}  # else it looks up its API's host
     fields = "claude"
     fork = ClaudeFork()
@@ -151,6 +157,20 @@ class ClaudeAdapter(Adapter):
         """Return `loggedIn` in the output of `claude auth status` (2.1.329: no request, 0.2 s, exit code 1 if false)."""
         found = _LOGGED_IN.search(output)
         return found[1] == "true" if found else None
+
+    def login_store(self, env: Mapping[str, str]) -> str | None:
+        """Return the file of a login at claude.ai."""
+        home = config_directory(env)
+        return f"{home}/.credentials.json" if home else None
+
+    def login_expired(self, stored: bytes, now: float) -> bool:
+        """Tell whether `expiresAt` (milliseconds) is near. `claude auth status` then asks the host of the tokens (2.1.332)."""
+        try:
+            login = decode_any(stored)
+        except (ValueError, RecursionError):
+            return False
+        expires = get_number(get_dict(login, "claudeAiOauth"), "expiresAt") if isinstance(login, dict) else None
+        return expires is not None and expires / 1000 < now + _EARLY_S
 
     def refused_as_root(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return the mode that skips permissions: 2.1.329 refuses it as root, unless a variable declares a sandbox."""

@@ -76,6 +76,9 @@ _BY_API_TYPE: dict[str, TurnErrorKind] = {
     "timeout_error": "server", "billing_error": "quota_exceeded", "request_too_large": "context_overflow",
 }
 
+_LOGIN = "; log in again with `claude auth login` as the daemon's user, or give a valid key"
+_CLOUD_LOGIN = "; renew the cloud provider's credentials (AWS, Google or Azure) of the daemon's user"
+
 # Outcomes of a prompt that a hook of the settings stopped: the result says success.
 _BY_HOOK: dict[str, TurnErrorKind] = {"blocked_by_hook": "permission", "stopped_by_hook": "permission"}
 
@@ -104,11 +107,15 @@ _BY_EXACT_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"reached its context window limit"), "context_overflow"),
     (re.compile(r"Unable to connect to API"), "network"),
     (re.compile(r"OAuth (?:access )?token (?:has been )?revoked"), "authentication"),
+    (re.compile(r"Could not load (?:\w+ )?credentials|[Cc]ould not load the default credentials"), "authentication"),
+    (re.compile(r"\b(?:ENOSPC|EDQUOT)\b"), "storage_failed"),
 )
 
 _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"Not logged in|Please run /login|Invalid API key|Authentication required"), "authentication"),
     (re.compile(r"Credit balance is too low|hit your .*limit"), "quota_exceeded"),
+    # Words of gateways and of claude before 2.1.309, without a code.
+    (re.compile(r"(?i)\b(?:usage|session|weekly|5-hour|opus|sonnet) limit reached|out of (?:extra )?usage"), "quota_exceeded"),
     (re.compile(r"[Pp]rompt is too long|exceeds? the context"), "context_overflow"),
 )
 # fmt: on
@@ -179,7 +186,7 @@ def explain_retry(*, code: str | None, status: int | None) -> TurnError:
     kind = _http_kind(report) or ("network" if status is None else "server")
     message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
     if kind == "authentication":
-        message += "; log in again with `claude auth login` as the daemon's user, or give a valid key"
+        message += _CLOUD_LOGIN if code == "cloud_credential_error" else _LOGIN
     return TurnError(kind=kind, message=message, retryable=kind in RETRYABLE, http_status=status)
 
 

@@ -68,6 +68,7 @@ class CodexBase(Adapter):
         r".*\bcodex_\w+: Codex could not find bubblewrap on PATH\..*",
     )
     login_args = ("login", "status")
+    login_places = ("CODEX_HOME",)
     login_keys: ClassVar[tuple[str, ...] | None] = ()  # measured 0.169.0: the app-server takes no key from a variable
     login_elsewhere = "a model provider of its own in config.toml, or CODEX_API_KEY for `codex exec`"
     errors = ERRORS

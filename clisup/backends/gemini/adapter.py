@@ -87,6 +87,7 @@ class GeminiAdapter(Adapter):
     version_args = ("--version",)
     version_pattern = r"^(\d+\.\d+\.\d+\S*)\s*$"
     login_keys = ("GEMINI_API_KEY",)
+    login_places = ("GEMINI_CLI_HOME", "GOOGLE_GENAI_USE_*", "GOOGLE_CLOUD_*", "GOOGLE_APPLICATION_CREDENTIALS")
     tells_work = False  # no frame for its hooks
     noise = (
         r"Ripgrep is not available\..*",

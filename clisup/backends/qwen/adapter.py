@@ -77,6 +77,7 @@ class QwenAdapter(Adapter):
     update_command = "npm install -g @qwen-code/qwen-code@latest"
     version_args = ("--version",)
     version_pattern = r"^v?(\d+\.\d+\.\d+\S*)\s*$"
+    login_places = ("QWEN_HOME", "GOOGLE_GENAI_USE_*", "GOOGLE_CLOUD_*")
     login_keys = ("OPENAI_API_KEY", "OPENAI_MODEL")  # measured 0.24.4: a key without a model is no login
     tells_work = False  # no frame for its hooks
     noise = (r"Ripgrep not available: .*", r"Warning: \d+-color support not detected\..*")

@@ -16,6 +16,7 @@ from clisup.config.tables import GatewayConfig
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
+from clisup.host.files import read_file
 from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, kernel_version, missing_features, user_name
 from clisup.host.process.helpers import ask
@@ -27,6 +28,7 @@ from clisup.ops.drift import DriftEntry
 from clisup.store.drift_store import last_check
 
 LOOK_LIMIT_S = 5.0
+LOGIN_FILE_BYTES = 1024 * 1024
 """Time limit for one directory: a file system without its server never answers."""
 
 
@@ -150,7 +152,7 @@ async def _facts(backend: Backend, around: Surroundings, optional: bool) -> Back
     facts.supported, facts.newer_than = backend.versions, backend.newer_than
     facts.inherited = frozenset(around.env)
     facts.pairs, facts.stamps = backend.rules.pairs, backend.rules.stamps
-    facts.keys = backend.adapter.login_keys
+    facts.keys, facts.places = backend.adapter.login_keys, backend.adapter.login_places
     facts.pass_env, facts.args = tuple(backend.config.pass_env), tuple(backend.config.args)
     facts.root, facts.refused_as_root = os.geteuid() == 0, backend.adapter.refused_as_root(env)
     facts.names_checked = last_check(around.state_dir, backend.adapter.lists)
@@ -174,8 +176,23 @@ async def _ask_login(backend: Backend, argv: tuple[str, ...], env: Mapping[str, 
     if adapter.login_args:
         facts.login_asked = " ".join((backend.command[0], *adapter.login_args))
         facts.login_elsewhere = adapter.login_elsewhere
+        with trio.move_on_after(LOOK_LIMIT_S):
+            facts.login_expired = await in_thread(_login_expired, backend, env, abandon_on_cancel=True)
+        if facts.login_expired:
+            return
         answer = await ask((*argv, *adapter.login_args), {**env, **adapter.login_env}, purpose="login status")
         facts.login = None if answer.exit_code is None else adapter.parse_login(answer.output, answer.exit_code)
+
+
+def _login_expired(backend: Backend, env: Mapping[str, str]) -> bool:
+    """Tell whether a question for the login would begin its renewal. Blocks."""
+    path = backend.adapter.login_store(env)
+    try:
+        return path is not None and backend.adapter.login_expired(
+            read_file(path, LOGIN_FILE_BYTES, follow=True), clock.wall()
+        )
+    except OSError:
+        return False
 
 
 def _plain_request(backend: Backend, argv: tuple[str, ...], cwd: str) -> LaunchRequest:

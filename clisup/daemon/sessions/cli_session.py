@@ -7,6 +7,7 @@ Another writer may come between the check and the CLI's start. The check cannot 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ from clisup.store.transcripts import (
     transcript_size,
 )
 
-__all__ = ["CliSession", "check_foreign_writer"]
+__all__ = ["CliSession", "check_foreign_writer", "is_unkept"]
 
 CHECK_LIMIT_S = 5.0
 TAIL_BYTES = 1024 * 1024
@@ -66,7 +67,11 @@ class CliSession:
         can = self._context.capabilities
         if not can.chosen_id:
             return None
-        return native if run == 1 or not can.ids_once else f"{can.native_id_prefix}{run}{self._context.id}"
+        if can.ids_once:
+            return native if run == 1 else f"{can.native_id_prefix}{run}{self._context.id}"
+        # A transcript that the CLI cannot continue, such as an empty one, takes its id (claude 2.1.332: "already in use").
+        own = uuid.UUID(self._context.id)
+        return str(uuid.uuid5(own, f"{run}/session")) if transcript_exists(self.pattern()) else native
 
     def _is_known(self, native: str) -> bool:
         context, ledger = self._context, self._context.ledger
@@ -127,7 +132,7 @@ class CliSession:
         await self.check_writers()
         context = self._context
         known = context.ledger.transcript
-        if known is None or known.get("native") != context.native_id:
+        if known is None or known.get("native") != context.native_id or is_unkept(known):
             return
         now = await in_thread(transcript_mark, self.pattern())
         if (words := _difference(known, now)) is not None:
@@ -146,9 +151,10 @@ class CliSession:
 
     def mark(self) -> TurnState:
         """Return the memo of a run's end: the present transcript, or an empty memo. Blocks."""
-        mark = transcript_mark(self.pattern())
+        pattern = self.pattern()
+        mark = transcript_mark(pattern)
         if mark is None:
-            return {}
+            return {"transcript": {"native": self._context.native_id, "unkept": True}} if pattern else {}
         strange = self.strange_messages() if self._context.ledger.current is None else 0
         return {"transcript": {"native": self._context.native_id, **mark._asdict(), "strange": strange}}
 
@@ -175,6 +181,11 @@ async def check_foreign_writer(
             hint="end that process (a CLI that clisup did not start), then try again",
             pid=pid,
         )
+
+
+def is_unkept(transcript: Mapping[str, Any] | None) -> bool:
+    """Tell whether the CLI had kept no transcript at its last end."""
+    return bool(transcript and transcript.get("unkept"))
 
 
 def _difference(known: Mapping[str, Any], now: Mark | None) -> str | None:

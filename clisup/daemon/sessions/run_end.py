@@ -13,7 +13,7 @@ from clisup.backends.errors import last_words
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
-from clisup.daemon.sessions.cli_session import CliSession
+from clisup.daemon.sessions.cli_session import CliSession, is_unkept
 from clisup.daemon.sessions.context import SessionContext
 from clisup.daemon.sessions.turn_ends import TurnEnds
 from clisup.daemon.sessions.turn_recorder import carried_totals
@@ -34,6 +34,11 @@ Correction = str
 
 QUOTED_CHARS = 500
 """Characters of the CLI's last words in the message of a silent or unexplained end."""
+_NOT_KEPT = Notice(
+    code="history_not_kept",
+    message="the CLI kept no transcript of this session, so its next process will not know the turns until now; its directory for "
+    "sessions must be there and writable, and no flag may switch sessions off",
+)
 _QUOTED = ("idle_timeout", "startup_timeout", "crashed")
 
 _CORRECTIONS: dict[Correction, Notice] = {
@@ -80,7 +85,10 @@ class RunCloser:
         if not turn.process_exited:
             mark = await in_thread(self._cli.mark)
             item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
-            await context.recorder.record_with_retry(lambda: self._approvals.closed_with(item))
+            completed = run.used_before or (run.terminal is not None and not run.terminal.is_error)
+            lost = completed and is_unkept(mark.get("transcript")) and not is_unkept(context.ledger.transcript)
+            more = [Item(_NOT_KEPT, turn.id)] if lost else []
+            await context.recorder.record_with_retry(lambda: [*self._approvals.closed_with(item), *more])
         self._approvals.refuse_answers()
         if not turn.id:
             return None
@@ -141,7 +149,8 @@ class RunCloser:
             return None
         wanted = self._context.backend.adapter.recovery(done.error) or self._context.backend.adapter.recovery(end)
         ledger, spec = self._context.ledger, self._context.spec
-        if wanted == "fresh" and (ledger.completed > 0 or spec.resume_native_id is not None):
+        has_history = ledger.completed > 0 or spec.resume_native_id is not None
+        if wanted == "fresh" and has_history and not is_unkept(ledger.transcript):
             return None  # the history is gone: the client has to know
         return wanted
 

@@ -100,6 +100,7 @@ NOTICES: dict[str, tuple[Level, str]] = {
     "checkpoint_ignored": ("warning", "checkpoint ignored"),
     "closed": ("info", "session closed"),
     "foreign_writes": ("warning", "foreign writes"),
+    "history_not_kept": ("warning", "history not kept"),
     "held": ("info", "turn held"),
     "journal_renewed": ("warning", "journal renewed"),
     "process_restarted": ("info", "process restarted"),

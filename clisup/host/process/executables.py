@@ -19,9 +19,12 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
-from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask
+from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask, run_helper
 
 PROBE_LIMIT_S = HELPER_LIMIT_S
+LAST_WORDS_S = 5.0
+"""Seconds for the last words of a command that has already hung for `PROBE_LIMIT_S`."""
+_LAST_WORDS = 500
 FAILED_PROBE_S = 30.0  # for so long, a caller with `patience_s` accepts the failure of an earlier probe
 
 
@@ -107,10 +110,15 @@ class VersionProbe:
         self._known: dict[tuple[object, ...], str | None] = {}
         self._asking: dict[tuple[object, ...], _PendingProbe] = {}
         self._failed: dict[tuple[object, ...], float] = {}
+        self._why: dict[tuple[object, ...], str] = {}
 
     def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
         """Return the version from an earlier probe, or None without a probe."""
         return self._known.get((executable.identity, argv))
+
+    def why(self, executable: Executable, argv: tuple[str, ...]) -> str:
+        """Return the end of the last probe without a version: the exit code and the last words. "" without such a probe."""
+        return self._why.get((executable.identity, argv), "")
 
     async def version(
         self,
@@ -156,6 +164,8 @@ class VersionProbe:
         try:
             answer = await ask(argv, env, purpose="version", stderr=DISCARD, limit_s=PROBE_LIMIT_S)
             asking.version = parse(answer.output)
+            if asking.version is None:
+                asking.version, self._why[key] = await _ask_again(argv, env, parse, hung=answer.exit_code is None)
         except Exception as error:  # an adapter's code may raise anything: the callers get the error
             asking.error = error
         finally:
@@ -166,6 +176,28 @@ class VersionProbe:
         else:
             self._known[key] = asking.version
             self._failed.pop(key, None)
+
+
+async def _ask_again(
+    argv: tuple[str, ...], env: Mapping[str, str], parse: Callable[[str], str | None], *, hung: bool
+) -> tuple[str | None, str]:
+    """Ask once more, with stderr. Return the version that stands there, or None, and what the command said instead.
+
+    A launcher tells on stderr why it cannot start its CLI: no node, no version chosen, no shebang.
+    """
+    try:
+        limit_s = LAST_WORDS_S if hung else PROBE_LIMIT_S
+        answer = await run_helper(argv, env, purpose="version", limit_s=limit_s)
+    except OSError as error:
+        return None, f"it cannot be started: {error.strerror}"
+    if answer.exit_code is None:
+        end = f"it had not ended after {LAST_WORDS_S if hung else PROBE_LIMIT_S:g} s"
+    elif answer.exit_code < 0:
+        end = f"signal {-answer.exit_code} ended it"
+    else:
+        end = f"it exited with code {answer.exit_code}"
+    words = answer.output.strip()[-_LAST_WORDS:]
+    return parse(answer.output), f"{end} and said: {words}" if words else f"{end} and said nothing"
 
 
 class _PendingProbe:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -115,16 +116,44 @@ ADAPTERS = ("backend", "marker")
 user."""
 
 
-def held_back(report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | None) -> list[str]:
-    """Return the keys, and their endpoints, that the daemon has and the CLI does not get.
+LAUNCHERS = (
+    "ASDF_*",
+    "VOLTA_*",
+    "MISE_*",
+    "NVM_*",
+    "FNM_*",
+    "NODENV_*",
+    "PYENV_*",
+    "RBENV_*",
+    "NIX_*",
+    "PNPM_HOME",
+    "BUN_INSTALL",
+)
+"""Variables that a version manager's shim needs to find the program behind it."""
+_MOST_NAMES = 8
 
-    `keys` are the CLI's variables for a login; None means all keys of the pairs.
+
+def held_back_like(report: EnvReport, patterns: Iterable[str]) -> list[str]:
+    """Return the variables with these names that the daemon has and the CLI does not get, unless a rule forbids them."""
+    patterns = [*patterns]
+    names = (name for name, rule in report.dropped if ".deny:" not in rule)
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)][:_MOST_NAMES]
+
+
+def held_back(
+    report: EnvReport, pairs: Iterable[Pair], keys: Collection[str] | None, places: Iterable[str] = ()
+) -> list[str]:
+    """Return the keys, their endpoints and places that the daemon has and the CLI does not get.
+
+    `keys` are the CLI's variables for a login; None means all keys of the pairs. `places` are patterns of variables that name
+    another store or provider of a login.
     """
     pairs = [pair for pair in pairs if keys is None or {*keys} & {*pair.credentials}]
     known = keys if keys is not None else [key for pair in pairs for key in pair.credentials]
     put = {name for name, how in report.set if how not in ADAPTERS}
     dropped = {name for name, _ in report.dropped} - put
-    return [name for name in dict.fromkeys([*known, *(pair.endpoint for pair in pairs)]) if name in dropped]
+    named = [*known, *(pair.endpoint for pair in pairs), *(n for n in held_back_like(report, places) if n in dropped)]
+    return [name for name in dict.fromkeys(named) if name in dropped]
 
 
 class _Index:

@@ -46,7 +46,7 @@ class BackendHandlers:
         groups = {
             name: [NameRule(name=n, rule=r) for n, r in getattr(report, name)] for name in ("kept", "dropped", "set")
         }
-        held = held_back(report, backend.rules.pairs, backend.adapter.login_keys)
+        held = held_back(report, backend.rules.pairs, backend.adapter.login_keys, backend.adapter.login_places)
         lists = [CheckedList(list=s.list_name, source=s.source, date=s.date) for s in backend.rules.stamps]
         keys = backend.adapter.login_keys
         if keys is None:
