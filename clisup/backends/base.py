@@ -41,7 +41,7 @@ from clisup.policy.cli_files import PresenceRules, StaleLock
 __all__ = [
     "END_OF_INPUT", "TOKENS", "Adapter", "ApprovalAnswer", "Background", "Capabilities", "Carried", "Chunk",
     "Control", "ControlAnswer", "Decoded", "Decoder", "ErrorRule", "ForkPlan", "ForkRules", "LaunchRequest",
-    "LaunchSpec", "Recovery", "Reply", "RunEnd", "StaleLock", "Terminal", "TranscriptWord", "background_of",
+    "LaunchSpec", "OpenWork", "Recovery", "Reply", "RunEnd", "StaleLock", "Terminal", "TranscriptWord", "background_of",
 ]  # fmt: skip
 
 Control = Literal["model", "permission_mode", "context_usage", "compact"]
@@ -178,6 +178,16 @@ _are_plain = frozenset({
 """Tell whether events of these types need no decision in the middle of a turn."""
 
 
+class OpenWork(NamedTuple):
+    """Work of a CLI that its events do not tell."""
+
+    background: Background
+    calls: Mapping[str, str] = {}
+    """Tool calls without an event yet: their names by id."""
+    awaits: str | None = None
+    """Request that the CLI has not answered while it opens its session."""
+
+
 class Chunk(NamedTuple):
     """Result of the lines of one chunk."""
 
@@ -234,6 +244,11 @@ class Decoder(ABC):
     def background(self) -> Background:
         """Background tasks that the CLI announced and did not end. The daemon keeps the process while there are any."""
         return {}
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Work for the phases of the watchdog."""
+        return OpenWork(self.background)
 
     @property
     def idle(self) -> bool:

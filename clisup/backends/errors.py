@@ -17,7 +17,7 @@ from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "MESSAGE_CHARS", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how",
+    "MESSAGE_CHARS", "NO_ANSWER", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how",
     "kind_of_status", "last_words", "plain_words", "refused",
 ]  # fmt: skip
 
@@ -77,6 +77,8 @@ class Taxonomy:
         return next((rule for pattern, rule in self._patterns if rule.where == where and pattern.search(text)), None)
 
 
+NO_ANSWER = "the agent ended the turn without an answer"
+"""Message for an end without words: agents report a failed request to the model in this way, with the cause on stderr."""
 STDERR_TAIL = 2048  # characters of stderr that go into a message
 _SIGNALLED = range(129, 129 + 64)
 

@@ -76,6 +76,7 @@ class TimeoutsConfig(ConfigTable):
     """Seconds; 0 = never. docs/reference/configuration.md lists the signs of life in each phase."""
 
     startup: Seconds = 60
+    opening: Seconds = 300
     model_idle: Seconds = 180
     tool_idle: Seconds = 1800
     hook: Seconds = 1800

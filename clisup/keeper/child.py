@@ -154,7 +154,9 @@ def _wait_for_exec(pid: int, report: int, argv0: str, cwd: str) -> None:
     stage, _, number = failure.decode().partition(":") if failure else ("timeout", ":", str(errno.ETIMEDOUT))
     why = os.strerror(int(number))
     if stage == "chdir":
-        raise SpawnFailed(stage, int(number), f"cannot use the session's directory {cwd}: {why}; make it again to go on")
+        raise SpawnFailed(
+            stage, int(number), f"cannot use the session's directory {cwd}: {why}; make it again to go on"
+        )
     raise SpawnFailed(stage, int(number), f"cannot run {argv0}: {why} ({stage})")
 
 

@@ -92,6 +92,7 @@ _NAMES_CHARS = 300
 """Characters of the names of tools and hooks in a message."""
 _TIMEOUTS: dict[str, tuple[TurnErrorKind, str]] = {
     "startup": ("startup_timeout", "the CLI gave no frame within {limit:g} s of its start"),
+    "opening": ("startup_timeout", "the CLI was silent for {limit:g} s while it opened its session{names}"),
     "model": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while the model was to answer"),
     "tool": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a tool ran{names}"),
     "hook": ("idle_timeout", "the CLI gave no sign of life for {limit:g} s while a hook of its settings ran{names}"),

@@ -8,7 +8,7 @@ phase has its own limit; 0 means never. All times are monotonic seconds, and com
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -30,7 +30,7 @@ from clisup.model.events import (
 )
 
 Phase = Literal[
-    "startup", "model", "tool", "hook", "compaction", "login", "approval", "background", "linger", "resting", "blocked"
+    "startup", "opening", "model", "tool", "hook", "compaction", "login", "approval", "background", "linger", "resting", "blocked"
 ]  # fmt: skip
 
 LATE_TICK_S = 1.0
@@ -48,6 +48,7 @@ class TurnTimeouts(Struct, frozen=True):
     """
 
     startup: float = 60
+    opening: float = 300
     model_idle: float = 180
     tool_idle: float = 1800
     hook: float = 1800
@@ -64,6 +65,7 @@ class TurnTimeouts(Struct, frozen=True):
 
 PHASE_LIMITS: dict[Phase, str | None] = {
     "startup": "startup",
+    "opening": "opening",
     "model": "model_idle",
     "tool": "tool_idle",
     "hook": "hook",
@@ -82,6 +84,7 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     # Any byte on stdout is life: claude 2.1.329 gives SSE pings every 10 s and an `api_retry` for each retry. A
     # `tool_progress` heartbeat (every 30 s, for as long as the tool takes) proves a living CLI, not a living tool.
     # `evidence` is work seen in the process tree, a bounded number of times.
+    "opening": frozenset({"bytes"}),
     "startup": frozenset(),  # a process that only drips bytes must still start
     "model": frozenset({"bytes", "heartbeats"}),
     "tool": frozenset({"bytes", "evidence"}),
@@ -130,6 +133,10 @@ class PhaseTracker(Struct):
     """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
     (2.1.330)."""
     repeats: TurnError | None = None
+    calls: dict[str, str] = field(default_factory=dict)
+    """Tool calls that the CLI has mentioned without all that an event of them needs."""
+    awaits: str = ""
+    """Request that the CLI has not answered while it opens its session."""
     unreadable: str = ""
     """Beginning of the turn's last line that is no frame, for the message of an error."""
 
@@ -144,7 +151,7 @@ class PhaseTracker(Struct):
             return "resting" if self.resting else "linger"
         if self.approvals:
             return "approval"
-        if self.tools:
+        if self.tools or self.calls:
             return "tool"
         if self.hooks:
             return "hook"
@@ -152,17 +159,34 @@ class PhaseTracker(Struct):
             return "compaction"
         if self.repeats is not None and self.repeats.kind == "authentication":
             return "login"
-        return "model" if self.started else "startup"
+        if self.started:
+            return "model"
+        return "opening" if self.awaits else "startup"
 
     @property
     def at_work(self) -> list[str]:
-        """Names of the open tools or hooks, for a message about this phase."""
-        return sorted(set(self.tools.values() if self.phase == "tool" else self.hooks if self.phase == "hook" else ()))
+        """Names of the open tools, hooks or requests, for a message about this phase."""
+        match self.phase:
+            case "tool":
+                return sorted({*self.tools.values(), *self.calls.values()})
+            case "hook":
+                return sorted({*self.hooks})
+            case "opening":
+                return [self.awaits]
+        return []
 
     @property
     def answer_is_whole(self) -> bool:
         """Tell whether the model has ended its answer, and nothing works on: no tool, hook, question or sub-agent."""
-        return (self.answered or self.finished) and not (self.tools or self.hooks or self.approvals or self.background)
+        return (self.answered or self.finished) and not (
+            self.tools or self.calls or self.hooks or self.approvals or self.background
+        )
+
+    def follow(self, background: Collection[str], calls: Mapping[str, str], awaits: str | None) -> None:
+        """Take over what the decoder knows beyond its events."""
+        self.background, self.awaits = background, awaits or ""
+        if calls or self.calls:
+            self.calls = dict(calls)
 
     def see(self, event: EventBase) -> None:
         """Fold one event of the CLI. Words that are no frame are no start: a launcher may ask a question, and wait."""
@@ -201,6 +225,7 @@ class PhaseTracker(Struct):
         """Record the terminal frame."""
         self.finished = True
         self.tools.clear()
+        self.calls = {}
         self.approvals.clear()
         self.hooks.clear()
         self.compacting, self.repeats = False, None

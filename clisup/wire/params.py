@@ -139,6 +139,7 @@ class BackendSessionsParams(Params):
 
 class Timeouts(Params):
     startup: Seconds | None = None
+    opening: Seconds | None = None
     model_idle: Seconds | None = None
     tool_idle: Seconds | None = None
     hook: Seconds | None = None

@@ -56,7 +56,8 @@ class Conversation:
 
     def update(self, update_kind: str, /, **fields: Any) -> list[Any]:
         update = {"sessionUpdate": update_kind, **fields}
-        return list(self.hear({"method": "session/update", "params": {"sessionId": "s", "update": update}}).events)
+        params = {"sessionId": self.decoder.state.session or "s", "update": update}
+        return list(self.hear({"method": "session/update", "params": params}).events)
 
     def say(self, text: str, **fields: Any) -> list[Any]:
         return self.update("agent_message_chunk", content={"type": "text", "text": text}, **fields)
@@ -292,6 +293,7 @@ def test_a_thought_of_copilots_model_that_begins_like_an_error_fails_nothing() -
     talk.answer({"protocolVersion": 1, "agentInfo": {"name": "Copilot", "version": "9"}})
     talk.answer({"sessionId": "s"})
     talk.update("agent_thought_chunk", content={"type": "text", "text": "Error: where?"})
+    talk.say("There.")
     terminal = talk.answer({"stopReason": "end_turn"}).terminal
     assert terminal is not None
     assert terminal.error is None

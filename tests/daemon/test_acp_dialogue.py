@@ -122,9 +122,9 @@ def test_a_second_prompt_goes_on_with_the_session_and_its_history_is_not_told_ag
     daemon: Harness, backend: str
 ) -> None:
     session = daemon.new(backend=backend)
-    first = session.ask("cost 0.25")
+    first = session.ask("say hi\ncost 0.25")
     again = session.ask("remember\ncost 0.75")
-    assert (again["outcome"], again["text"]) == ("completed", "cost 0.25")
+    assert (again["outcome"], again["text"]) == ("completed", "say hi\ncost 0.25")
     assert "an old answer" not in json.dumps(session.events())
     assert not session.events("tool_use")
     one, two = session.events("session_init")

@@ -27,8 +27,10 @@ from clisup.backends.base import (
     Decoded,
     Decoder,
     LaunchRequest,
+    OpenWork,
     Terminal,
 )
+from clisup.backends.errors import NO_ANSWER
 from clisup.backends.frames import (
     Count,
     Frame,
@@ -56,6 +58,8 @@ PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
 _AUTH_REQUIRED = -32000
 _CONTROL = "control-"  # begins the id of a change of a setting
+_OTHERS = 32
+"""Other sessions that are reported in a turn."""
 _METHODS = 10  # login methods in a message
 _NOTHING = Decoded(())
 
@@ -87,6 +91,7 @@ class AcpState(Struct, kw_only=True):
     mode: str | None = None
     loaded: bool = False
     unsettled: bool = False
+    others: list[str] = field(default_factory=list)
     updates: UpdatesState = field(default_factory=UpdatesState)
     uses: dict[str, int] = field(default_factory=dict)
 
@@ -134,6 +139,12 @@ class AcpDecoder(Decoder):
         if self.state.asked != "session/prompt":
             return None
         return request_text(None, "session/cancel", {"sessionId": self._wire})
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Calls of which goose and others tell the end alone, and the request behind a slow start."""
+        opens = self.state.asked not in (None, "initialize", "session/prompt")
+        return OpenWork({}, self._updates.unannounced, self.state.asked if opens else None)
 
     @property
     def kept(self) -> _Opened | None:
@@ -189,6 +200,8 @@ class AcpDecoder(Decoder):
     def _update(self, params: Frame) -> Sequence[EventBase]:
         update = get_dict(params, "update")
         name = get_str(update, "sessionUpdate")
+        if (other := get_str(params, "sessionId")) is not None and self._is_another(other):
+            return self._of_another(other)
         if self.state.asked != "session/prompt" and name in SAID:
             # Before the prompt, an agent replays old updates after session/load, even after its answer (gemini 0.61.0), or
             # reports a new mode as a message (gemini). None of them answers the prompt.
@@ -199,6 +212,17 @@ class AcpDecoder(Decoder):
             self.state.mode = get_str(update, "currentModeId") or self.state.mode
             return ()
         return events
+
+    def _is_another(self, session: str) -> bool:
+        """Tell whether an update belongs to another session, as that of a sub-agent does (opencode PR 32406)."""
+        return self.state.session is not None and session not in (self.state.session, self._wire)
+
+    def _of_another(self, session: str) -> Sequence[EventBase]:
+        """Report the first update of another session. Its words are no part of the turn."""
+        if session in self.state.others or len(self.state.others) >= _OTHERS:
+            return ()
+        self.state.others.append(session)
+        return (BackendStatus(status="other_session", detail=session[:200]),)
 
     # Answers of the agent
 
@@ -353,6 +377,8 @@ class AcpDecoder(Decoder):
         events = self._updates.finish()
         words = self._updates.failure
         error = self._dialect.failure({"message": words}, "session/prompt") if words else None
+        if error is None and reason == "end_turn" and not self.state.updates.answers:
+            error = TurnError(kind="server", message=NO_ANSWER, retryable=True)
         ended = self._end(error, reason, usage)
         return replace(ended, events=(*events, *ended.events))
 

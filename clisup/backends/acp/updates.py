@@ -45,6 +45,7 @@ __all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates", "UpdatesStat
 
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
+_ANSWERS = frozenset({"agent_message_chunk", "tool_call", "tool_call_update", "plan", "compaction_update"})
 SAID = frozenset({*CHUNKS, "user_message_chunk", "tool_call", "tool_call_update", "plan"})
 """Updates of a conversation. Before the prompt they are a replay of an older conversation."""
 SILENT = frozenset(
@@ -95,6 +96,8 @@ class UpdatesState(Struct):
     growing: str | None = None
     last_chunk: str = ""
     system_error: bool = False
+    answers: bool = False
+    """The agent has reported more than thoughts: words, a call, a plan or a compaction."""
     title: str | None = None
     text: str = ""
     usage: Usage | None = None
@@ -114,6 +117,7 @@ class Updates:
         name = get_str(update, "sessionUpdate") or ""
         if name in SILENT:
             return []
+        self.state.answers = self.state.answers or name in _ANSWERS
         handler = None if name in CHUNKS else _HANDLERS[name]
         events = self._grown(update)
         return [*events, *(handler(self, update) if handler else self._chunk(CHUNKS[name], update))]
@@ -124,6 +128,12 @@ class Updates:
         events = [] if tool.announced else self._announce(tool)
         use = ToolUse(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields), input=tool.input)
         return events, use, get_str(tool.fields, "title")
+
+    @property
+    def unannounced(self) -> dict[str, str]:
+        """Names of the open calls whose event waits for the rest of their input."""
+        tools = self.state.tools.values()
+        return {tool.id: self._dialect.tool_name(tool.fields) for tool in tools if not (tool.announced or tool.ended)}
 
     def announce(self, tool_id: str) -> list[EventBase]:
         """Return the event of a call that the agent has reported and that still waits for the rest of its input."""

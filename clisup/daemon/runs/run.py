@@ -95,7 +95,7 @@ class Run:
         self.used_before = sink.turn.begin["out"] > 0  # an earlier turn has ended in this process
         self.terminal: Terminal | None = None
         self.tracker = at.tracker or PhaseTracker(self.used_before)
-        self.tracker.background = self._decoder.background
+        self.tracker.follow(*self._decoder.open_work)
         if self._live and not sink.turn.id:
             self.tracker.rest()
         self._stdin = StdinMessages(sink, run_dir, self._keeper, self._batch, lambda: self._decoded_to)
@@ -334,7 +334,7 @@ class Run:
                     items.append(Item(event, turn.id, Source(run, "out", line.start, line.end, k)))
         self._batch.extend(items)
         self._decoded_to, self._heartbeat = told[-1][0].end, False
-        self.tracker.background = self._decoder.background
+        self.tracker.follow(*self._decoder.open_work)
         if self._live:
             self._given_up |= self._decoder.given_up
         self.watchdog.phase_changed()
@@ -363,7 +363,7 @@ class Run:
             await self._batch.store()
             self._submit(decoded.events)
         self.spoke = self.spoke or bool(decoded.events)
-        self.tracker.background = self._decoder.background
+        self.tracker.follow(*self._decoder.open_work)
         if decoded.terminal is not None:
             await self._take_terminal(decoded.terminal, line)
         if self._live:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
-from clisup.backends.errors import last_words
+from clisup.backends.errors import NO_ANSWER, last_words
 from clisup.daemon.approvals.queue import ApprovalQueue
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.run import Run
@@ -111,7 +111,7 @@ class RunCloser:
         if done.error is not None and done.error.kind in ("idle_timeout", "startup_timeout"):
             error = await in_thread(self._because, done.error, end, turn, run_dir)
             done = replace(done, error=error)
-        if done.error is not None and done.error.kind in _QUOTED:
+        if done.error is not None and (done.error.kind in _QUOTED or done.error.message == NO_ANSWER):
             words = {
                 "stderr": last_words(end)[-QUOTED_CHARS:],
                 "unreadable": context.redact(run.tracker.unreadable)[:QUOTED_CHARS],
