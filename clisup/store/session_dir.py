@@ -25,6 +25,7 @@ from clisup.host.files import (
     write_json,
 )
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker, state_id
 from clisup.model.journal import encode_snapshot
 from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
@@ -256,6 +257,12 @@ class RunDir:
         self.checkpoint = f"{path}/checkpoint"
         self.scratch = f"{path}/{SCRATCH}"
 
+    def mark(self) -> RunMarker:
+        """Return the marker of the run's processes. Raises `WorldError(storage_failed)`."""
+        # By name: a tool of the CLI can put a link in the place of a directory.
+        state_dir = self.path.removesuffix(os.path.join("", "sessions", self.session, "runs", str(self.number)))
+        return RunMarker(self.session, self.number, state_id(state_dir or os.curdir))
+
     def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
         """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
 
@@ -281,7 +288,7 @@ class RunDir:
     def cgroup(self) -> str | None:
         """Return the cgroup in the intent, or None. A path that is not the run's own cgroup counts as none."""
         path = self.intent().get("cgroup")
-        return path if isinstance(path, str) and cgroups.is_of(path, self.session, self.number) else None
+        return path if isinstance(path, str) and cgroups.is_of(path, self.mark()) else None
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""

@@ -3,8 +3,9 @@
     python -m tests.chaos.run [--json PATH] [--keep]
 
 In the environment: `CLI` (demo, or codex: the real one, live, in front of a fake of its API), `KILLS` (200), `SESSIONS`
-(20, of codex 6), `SEED` (a random one), and `SABOTAGE=rewind|skip|ahead|shuffle|exits`, which
-breaks the daemon so that events are doubled, lost or reordered, or exits are wrong: the run must then fail.
+(20, of codex 6), `SEED` (a random one), `COPY=1` (daemons on copies of the state directory run meanwhile), and
+`SABOTAGE=rewind|skip|ahead|shuffle|exits`, which breaks the daemon so that events are doubled, lost or reordered, or exits
+are wrong: the run must then fail.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.chaos.cast import Cast
 from tests.chaos.clients import Talk, Up
 from tests.chaos.codex import CodexCast
 from tests.chaos.compare import Counts, Turn
+from tests.chaos.copies import Copies
 from tests.chaos.lives import COLD, Ground, Killer
 from tests.chaos.plan import Plan, placed
 from tests.chaos.play import Play
@@ -52,6 +54,7 @@ class Settings:
     scripts: int = 6
     cli: str = "demo"
     cold: float = COLD
+    copy: bool = False
     keep: bool = False
 
     def cast(self) -> Cast:
@@ -111,6 +114,7 @@ class Chaos:
         cold = 0 if settings.sabotage else settings.cold  # only a zygote's children can be broken
         self.killer = Killer(self.ground, self.up, plan, settings.kills, settings.chance("lives"), cold)
         self.killer.give_up = self._seen_enough
+        self.copies = Copies(self.ground) if settings.copy else None
         self.counts = Counts()
         self.turns = self.sessions = self.events = self.bytes = 0
         self.faults = ""
@@ -137,6 +141,8 @@ class Chaos:
             nursery.start_soon(self.killer.rampage)
             for slot in range(self.settings.sessions):
                 nursery.start_soon(self._slot, slot)
+            if self.copies is not None:
+                nursery.start_soon(self.copies.run, self.killer.done.is_set)
             if self.settings.sabotage:
                 nursery.start_soon(self._stop_when_seen, nursery)
 
@@ -199,6 +205,7 @@ def main() -> int:
         seed=seed,
         sabotage=os.environ.get("SABOTAGE", ""),
         cli=cli,
+        copy=bool(os.environ.get("COPY")),
         keep=options.keep,
     )
     if settings.sabotage not in ("", *SABOTAGES):
@@ -240,6 +247,8 @@ def _report(chaos: Chaos, seconds: float, path: Path | None) -> int:
         print("! never struck:", ", ".join(unstruck))
     if chaos.faults:
         print("! faults of the daemon's own:", chaos.faults)
+    if chaos.copies is not None:
+        print(f"{chaos.copies.served} daemons served a copy meanwhile")
     print(f"{chaos.sessions} sessions, {chaos.turns} turns, {chaos.events} events, {chaos.bytes / 1e6:.0f} MB compared; "
           f"{killer.cold_lives} lives were whole `clisup serve`s; {seconds} s, seed {chaos.settings.seed}")  # fmt: skip
     print(report.last_line(killer.kills, counts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,11 @@ def test_a_recorded_cgroup_of_another_name_is_none(session: SessionDir) -> None:
     assert run.cgroup() is None
     run.amend_intent(cgroup=f"/tmp/clisup-{SESSION}-1")
     assert run.cgroup() is None
+
+
+@pytest.mark.fault(200)
+def test_the_runs_of_a_copy_have_another_mark(session: SessionDir, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(tmp_path / "sessions", state / "sessions")
+    original, copy = session.run(1).mark(), SessionDir(str(state), SESSION).run(1).mark()
+    assert original[:2] == copy[:2] and original != copy

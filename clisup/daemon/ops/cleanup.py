@@ -149,7 +149,9 @@ def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Rem
             yield Removable("events", journal, part.size, f"{_DUE}: up to seq {part.upto}", part.session_id, part)
     yield from garbage.trash(facts.state_dir)
     yield from garbage.temporary(facts.state_dir)
-    yield from garbage.empty_cgroups(facts.cgroups, facts.runs, frozenset(s.dir.id for s in facts.sessions))
+    yield from garbage.empty_cgroups(
+        facts.cgroups, facts.state_dir, facts.runs, frozenset(s.dir.id for s in facts.sessions)
+    )
     yield from garbage.around_sockets(facts.socket, served=facts.served)
     yield from garbage.cli_sockets(session.dir for session in facts.sessions)
 
