@@ -3,7 +3,8 @@
     python -m tests.chaos.run [--json PATH] [--keep]
 
 In the environment: `CLI` (demo, or codex: the real one, live, in front of a fake of its API), `KILLS` (200), `SESSIONS`
-(20, of codex 6), `SEED` (a random one), `COPY=1` (daemons on copies of the state directory run meanwhile), and
+(20, of codex 6), `SEED` (a random one), `COPY=1` (daemons on copies of the state directory run meanwhile),
+`FILES` (the limit of open files of every daemon; 6 sessions), and
 `SABOTAGE=rewind|skip|ahead|shuffle|exits`, which breaks the daemon so that events are doubled, lost or reordered, or exits
 are wrong: the run must then fail.
 """
@@ -55,6 +56,7 @@ class Settings:
     cli: str = "demo"
     cold: float = COLD
     copy: bool = False
+    files: int = 0
     keep: bool = False
 
     def cast(self) -> Cast:
@@ -108,7 +110,7 @@ class Chaos:
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings, self.model = settings, model
-        self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage), Up(), _Ids()
+        self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage, settings.files), Up(), _Ids()
         names = [name for name in placed() if not name.startswith(self.ground.cast.not_met)]
         plan = Plan(names, settings.chance("plan"))
         cold = 0 if settings.sabotage else settings.cold  # only a zygote's children can be broken
@@ -199,13 +201,15 @@ def main() -> int:
     cli = os.environ.get("CLI") or "demo"
     if cli not in CASTS:
         sys.exit(f"CLI is one of {', '.join(CASTS)}, not {cli!r}")
+    files = int(os.environ.get("FILES") or 0)
     settings = Settings(
         kills=int(os.environ.get("KILLS") or 200),
-        sessions=int(os.environ.get("SESSIONS") or CASTS[cli].sessions),
+        sessions=int(os.environ.get("SESSIONS") or (6 if files else CASTS[cli].sessions)),
         seed=seed,
         sabotage=os.environ.get("SABOTAGE", ""),
         cli=cli,
         copy=bool(os.environ.get("COPY")),
+        files=files,
         keep=options.keep,
     )
     if settings.sabotage not in ("", *SABOTAGES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -180,6 +181,14 @@ class Harness:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+    def limit_files(self, spare: int) -> tuple[int, int]:
+        """Let it open only this many files more; gives the limits before."""
+        before = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        used = {int(name) for name in os.listdir(f"/proc/{self.pid}/fd")}
+        lowest = next(number for number in range(len(used) + 1) if number not in used)
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (lowest + spare, before[1]))
+        return before
 
     # -- talking to it
 

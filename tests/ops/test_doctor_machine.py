@@ -36,6 +36,7 @@ GOOD = MachineFacts(
     log=("journald", 0),
     search_path="/usr/bin:/bin",
     notify=({"name": "hook", "failing_since": None, "error": None, "given_up": 0},),
+    turns=(40, "memory"),
 )
 FAILING = {"name": "hook", "failing_since": "2026", "error": "HTTP 503", "given_up": 0}
 
@@ -93,6 +94,10 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("kernel", {"missing": ("pidfd_open (Operation not permitted)",)}, "fail"),
         ("kernel", {"kernel": (5, 10)}, "warn"),
         ("processes", {"hidden": True}, "warn"),
+        ("limits", {"turns": (8, "open files")}, "warn"),
+        ("limits", {"turns": (8, "memory")}, "ok"),
+        ("limits", {"turns": (80, "processes")}, "ok"),
+        ("limits", {"file_size": 102400}, "warn"),
         ("clock", {"time": 0.0}, "fail"),
         ("clock", {"time": 1e30}, "fail"),
         ("clock", {"synchronised": False}, "warn"),

@@ -206,6 +206,7 @@ class Session:
                 if await self._may_begin(ledger.queue[0]):
                     await self._next_turn(ledger.queue[0])
             else:
+                self.recorder.rest()
                 await context.work.wait()
 
     async def _may_begin(self, turn: TurnRecord) -> bool:
@@ -249,6 +250,7 @@ class Session:
             return
         context.advance(Cause.PROMPT)
         self._waits_for_slot = turn.id
+        self.recorder.rest()
         with trio.CancelScope() as self._slot_wait:
             await slots.acquire()
         acquired = not self._slot_wait.cancelled_caught

@@ -138,6 +138,20 @@ def oom_kills(path: str) -> int:
     return int(counts.get("oom_kill", 0))
 
 
+def own_limit(name: str) -> int | None:
+    """Return the least limit of this name ("pids.max") of the daemon's own cgroup and those above, or None without one."""
+    path, mount, found = _own_cgroup(), _mount_point(), list[int]()
+    while path is not None and mount is not None and path.startswith(mount):
+        try:
+            with open(os.path.join(path, name), encoding="ascii") as file:
+                text = file.read().strip()
+        except OSError:  # the root, or a cgroup without the controller
+            text = ""
+        found += [int(text)] if text.isdecimal() else []
+        path = os.path.dirname(path) if path != mount else None
+    return min(found, default=None)
+
+
 def remove(path: str) -> bool:
     """Remove an empty cgroup and all cgroups below.
 
