@@ -245,10 +245,14 @@ def _log(facts: MachineFacts) -> Verdict:
     if facts.log is None:
         return ok("no daemon is running")
     form, dropped = facts.log
+    file = (facts.daemon or {}).get("log_file")
     if dropped:
+        if file is not None:
+            fix = "check its directory, its owner and the free space"
+            return warn(f"{dropped} lines were lost, because {file} could not be written", fix)
         fix = "check that the journal, or the reader of the daemon's stderr, runs and keeps up"
         return warn(f"{dropped} lines were lost, because no reader took them", fix)
-    if file := (facts.daemon or {}).get("log_file"):
+    if file is not None:
         return ok(f"as {form} to {file}: clisup daemon log")
     if facts.service.unit is not None and form != "journald":
         fix = f"remove --log-format from ExecStart of {facts.service.unit}: journalctl CLISUP_SESSION=... then finds the lines"

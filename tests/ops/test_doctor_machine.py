@@ -113,6 +113,8 @@ def test_each_trouble_has_its_word_and_a_way_out(check: str, facts: dict[str, ob
 def test_what_a_check_says_is_what_the_daemon_does() -> None:
     assert "checked once a second" in finding("cgroup", cgroup=None).detail
     assert "the next clisup run starts the daemon" in finding("systemd", service=ServiceFacts()).detail
+    lost = finding("log", log=("json", 3), daemon={"version": "1", "pid": 7, "state": "ready", "log_file": "/l"})
+    assert "3 lines were lost, because /l could not be written" in lost.detail
     assert "kill -9 7, then clisup start" in finding("daemon", daemon=None, holder=7).fix
 
 
