@@ -106,6 +106,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "prompt not taken": _event("info", "session turn run backend", "the live process exited first: another gets the prompt"),
     "live process failed inside the daemon": _event("error", "session backend exception", "an internal error ended the live process"),
     "live process not ended inside the daemon": _event("error", "session backend exception", "an internal error; the live process may still run"),
+    "turn not stored": _event("error", "session backend error", "a file or disk that takes no more ended the turn"),
+    "file size limited": _event("warning", "bytes", "`RLIMIT_FSIZE` is finite: turns that write longer files end as `storage_failed`"),
     "turn overloaded": _event("error", "session backend error", "want of descriptors, processes or memory ended the turn"),
     "keeper hung": _event("error", "session run", "no end was reported in time: its tree is killed"),
     "session file refused": _event("warning", "session file fields", "a file was changed outside of the daemon: the change is not used"),

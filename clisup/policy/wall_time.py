@@ -23,6 +23,10 @@ class ClockLook(msgspec.Struct, frozen=True):
     synchronised: bool | None = None
     since: float = 0.0
 
+    def distrusted(self) -> ClockLook:
+        """Return the look of a clock that was set just now."""
+        return msgspec.structs.replace(self, since=self.wall)
+
     def as_json(self) -> JsonObject:
         """Return the look as the record that the next look is compared with."""
         return dict(msgspec.to_builtins(self))
@@ -37,7 +41,7 @@ def looked_again(before: ClockLook | None, now: ClockLook) -> ClockLook:
         steady = abs(passed - (now.uptime_s - before.uptime_s)) < JUMP_S
     else:  # the first stamps of a machine without a battery for its clock come before the synchronisation
         steady = 0 <= passed < TOO_LONG_S and not (before.synchronised is False and now.synchronised)
-    return msgspec.structs.replace(now, since=before.since if steady else now.wall)
+    return msgspec.structs.replace(now, since=before.since) if steady else now.distrusted()
 
 
 def age_of(written: float, look: ClockLook) -> float:

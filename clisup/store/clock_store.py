@@ -17,11 +17,14 @@ __all__ = ["look_at_clock"]
 def look_at_clock(state_dir: str, *, keep: bool = True) -> ClockLook:
     """Look at the clocks, compare with the last look, and keep this one. Blocks for a short time.
 
-    A disk that refuses the file costs only a later look. Raises `WorldError(storage_failed)` for a disk that cannot be read.
+    Without the last look no stamp is believed: a bad disk costs only time.
     """
     path = os.path.join(state_dir, "clock.json")
     now = ClockLook(clock.wall(), clock.boot_id(), clock.uptime(), clock.synchronised())
-    look = looked_again(read_record(path, ClockLook), now)
+    try:
+        look = looked_again(read_record(path, ClockLook), now)
+    except WorldError:
+        return now.distrusted()
     if keep:
         with suppress(WorldError):
             write_json(path, look.as_json(), sync=False)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from clisup.errors import UsageError, WorldError
+from clisup.host.capacity import file_size_limit
 from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.files import FILE_LIMIT, make_private_dir, open_regular, storage_error, sync_directory
 from clisup.model.journal import (
@@ -154,7 +155,10 @@ class JournalStore(Segments):
         if self._fd is None:
             return True
         # No segment is due before this one holds events, or because its snapshot alone exceeds the segment size.
-        due = self._distrusted or self._old or self._size + more > max(self._segment_bytes, 4 * self._head)
+        size = max(self._segment_bytes, 4 * self._head)
+        if (largest := file_size_limit()) is not None:
+            size = min(size, largest)
+        due = self._distrusted or self._old or self._size + more > size
         return due and self.next_seq > self._segments[-1]
 
     def _write(self, data: bytes) -> None:

@@ -87,7 +87,7 @@ class Retention:
     async def close_idle(self) -> int:
         """Close the sessions whose last event is older than `retention.idle_close`, and return their number."""
         limit, closed = self._config.idle_close, 0
-        if not limit:
+        if not limit or not list(self._manager):
             return 0
         actor = Actor(uid=os.getuid(), pid=os.getpid(), client="clisup")
         look = await in_thread(look_at_clock, self._manager.state_dir)
@@ -110,10 +110,10 @@ class Retention:
 
     async def due(self) -> list[Part]:
         """Return the parts to remove now, oldest first. An unreadable session is logged and skipped."""
-        if not self._config.days and not self._config.bytes:
+        sessions = list(self._manager)
+        if not sessions or not (self._config.days or self._config.bytes):
             return []
         found: list[tuple[Stored, list[Part]]] = []
-        sessions = list(self._manager)
         for at in range(0, len(sessions), LOOKED_AT_ONCE):
             some = sessions[at : at + LOOKED_AT_ONCE]
             looks = await in_thread(_look_at_all, [session.dir for session in some])

@@ -284,6 +284,8 @@ class Session:
         except Exception as error:
             if (shortage := shortage_of(error)) is not None:
                 _log.error("turn overloaded", session=self.id, backend=self.spec.backend, error=shortage.message)
+            elif isinstance(error, WorldError):
+                _log.error("turn not stored", session=self.id, backend=self.spec.backend, error=error.message)
             else:
                 _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self._ends.give_up(error)
