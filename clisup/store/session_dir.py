@@ -24,6 +24,7 @@ from clisup.host.files import (
     write_atomic,
     write_json,
 )
+from clisup.host.log import event_logger
 from clisup.host.process import cgroups
 from clisup.host.process.markers import RunMarker, state_id
 from clisup.model.journal import encode_snapshot
@@ -38,6 +39,7 @@ from clisup.store.records import decode_record, read_record
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
+_log = event_logger()
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 LARGEST_NUMBER = 2**53
@@ -229,19 +231,26 @@ class SessionDir(PrivateFiles):
         return path
 
     def keep_prompts(self, turn_ids: Collection[str]) -> None:
-        """Remove all prompts but those of `turn_ids`. Raises `WorldError(storage_failed)`.
+        """Remove all prompts but those of `turn_ids`. Leave directories, which are not the daemon's.
 
-        A crash between a turn's end and `drop_prompt`, or in the middle of a write, leaves a prompt behind.
+        A crash between a turn's end and `drop_prompt`, or in the middle of a write, leaves a prompt behind. One that cannot be
+        removed is a line in the log: the session is read all the same.
         """
         directory = os.path.join(self.path, "prompts")
         wanted = {f"{turn_id}.json" for turn_id in turn_ids}
         try:
-            for name in set(os.listdir(directory)) - wanted:
-                os.unlink(os.path.join(directory, name))
+            with os.scandir(directory) as entries:
+                old = [
+                    entry.path
+                    for entry in entries
+                    if entry.name not in wanted and not entry.is_dir(follow_symlinks=False)
+                ]
+            for path in old:
+                os.unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise storage_error("remove old prompts from", directory, error) from None
+            _log.warning("old prompt kept", session=self.id, path=error.filename or directory, error=error.strerror)
 
 
 class RunDir:
