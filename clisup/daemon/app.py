@@ -218,6 +218,8 @@ class Daemon:
             self._log_ready()
             if (largest := file_size_limit()) is not None:
                 _log.warning("file size limited", bytes=largest)
+            import clisup.host.systemd.service  # noqa: F401  # for the stop: the package may be gone by then
+
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may change the mode
                 await self._stop(mode)
@@ -258,12 +260,16 @@ class Daemon:
             self._nursery.start_soon(self._tracing.run)
 
     async def _handle_signals(self) -> None:
-        numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+        ignored = signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM
+        numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *ignored
         with trio.open_signal_receiver(*numbers) as signals:
             let_hangups_in()
             async for number in signals:
                 if number == signal.SIGHUP:
                     self._hangups.notify()  # a slow disk must not delay the next signal
+                    continue
+                if number in ignored:
+                    _log.warning("signal ignored", signal=signal.Signals(number).name)
                     continue
                 async with self._deciding:
                     await self._handle_signal(number)

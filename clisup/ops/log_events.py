@@ -80,6 +80,7 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "helper killed": _event("info", "program purpose guard exit_code took_s survivors left", "at a limit, with its request, or for what it had left"),
     "helper guard lost": _event("warning", "guard", "somebody killed or stopped it; the daemon ends the orphans"),
     "old prompt kept": _event("warning", "session path error", "a prompt of a finished turn cannot be removed"),
+    "signal ignored": _event("warning", "signal", "a signal that means nothing to the daemon"),
     "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay"),
     "session backs off": _event("error", "session backend error failures", "its CLI failed to start several times"),
     # turns
