@@ -6,13 +6,17 @@ module, so the module imports almost nothing.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Mapping
 
 __all__ = [
     "HERE",
     "SOCKET_PATH_LIMIT",
     "box_of",
+    "checked_toml",
+    "config_bytes",
     "config_file",
     "config_home",
     "default_socket",
@@ -32,6 +36,10 @@ HERE = "here"
 
 _BOX = "box:"
 
+MAX_CONFIG_BYTES = 4 * 1024 * 1024
+"""Limit of the configuration file's size. A thousand backends with every key take a quarter of it."""
+MAX_PARTS = 1000
+"""Limit of the parts of a dotted key."""
 SYSTEM_SOCKETS = "/run/clisup"
 """Directory of the sockets of clisup@.service, by the user's name."""
 
@@ -46,8 +54,9 @@ def home_dir(env: Mapping[str, str], uid: int | None = None) -> str:
         return home
     from clisup.errors import ConfigurationError
 
+    home = "HOME is no absolute path" if env.get("HOME") else "HOME is not set"
     raise ConfigurationError(
-        f"cannot tell where to keep files, because HOME is not set and uid {uid} has no home in the password database",
+        f"cannot tell where to keep files, because {home} and uid {uid} has no home in the password database",
         hint="set HOME, or name the directory: --state-dir or CLISUP_STATE_DIR for the daemon, CLISUP_SOCKET for a client",
     )
 
@@ -91,6 +100,29 @@ def config_file(env: Mapping[str, str]) -> str:
     if env.get("CLISUP_CONFIG"):
         return _absolute(env["CLISUP_CONFIG"])
     return os.path.join(config_home(env), "clisup", "config.toml")
+
+
+def config_bytes(path: str) -> bytes:
+    """Return the bytes of a configuration file, one more than `MAX_CONFIG_BYTES` at most. Raises `OSError`, also for a FIFO.
+
+    Waiting for the FIFO's writer would block for ever, and without waiting the FIFO looks empty.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):  # /dev/null, too
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return file.read(MAX_CONFIG_BYTES + 1)
+
+
+def checked_toml(text: str) -> str:
+    """Return the text. Raises `RecursionError` for a key of so many parts that its reader takes seconds."""
+    if text.count(".") >= MAX_PARTS:
+        import re
+
+        if re.search(rf"(?<![\w-])(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_PARTS}}}", text):
+            raise RecursionError
+    return text
 
 
 def config_home(env: Mapping[str, str]) -> str:
@@ -155,12 +187,8 @@ def _daemon_table(env: Mapping[str, str]) -> dict[str, object]:
     import tomllib
 
     try:
-        with open(path, "rb") as file:
-            daemon = tomllib.load(file).get("daemon")
-    except (
-        OSError,
-        ValueError,
-    ):  # no TOML, or no UTF-8: the daemon reports it at its start, a client uses the defaults
+        daemon = tomllib.loads(checked_toml(config_bytes(path).decode("utf-8-sig"))).get("daemon")
+    except (OSError, ValueError, RecursionError):  # the daemon reports it at its start, a client uses the defaults
         return {}
     return daemon if isinstance(daemon, dict) else {}
 

@@ -28,6 +28,7 @@ from clisup.daemon.sessions.context import Notification
 from clisup.daemon.sessions.registry import Manager
 from clisup.errors import ClisupError, WorldError
 from clisup.host import clock
+from clisup.host.capacity import file_size_limit
 from clisup.host.config_file import ConfigFile
 from clisup.host.locks import StateLock
 from clisup.host.log import LOG, event_logger
@@ -37,6 +38,7 @@ from clisup.host.sockets import ACTIVATED, bind_listener, check_unlocked, claim_
 from clisup.host.systemd.notifier import Notifier
 from clisup.model.envelope import encoded
 from clisup.ops.doctor import Finding
+from clisup.store.clock_store import look_at_clock
 from clisup.wire.status import STATUS_SCHEMA
 
 if TYPE_CHECKING:
@@ -196,6 +198,7 @@ class Daemon:
                                  self.manager.services.metrics, bridged=self.manager.has_tools, reaper=os.getpid())  # fmt: skip
             held = self.reexec.inherited
             listener = self._listener = bind_listener(self.socket_path, held.get("listener", held.get(ACTIVATED)))
+            look_at_clock(self.state_dir)  # before any session gets a stamp of this daemon
             self.retention = Retention(self.manager, self.config.daemon.retention)
             nursery.start_soon(self._vitals.keep, "signals", self._handle_signals)
             nursery.start_soon(self._reload_on_hangups)
@@ -213,6 +216,10 @@ class Daemon:
             self.state = "ready"
             nursery.start_soon(self._service_status.ready)  # a service manager that does not listen must delay nothing
             self._log_ready()
+            if (largest := file_size_limit()) is not None:
+                _log.warning("file size limited", bytes=largest)
+            import clisup.host.systemd.service  # noqa: F401  # for the stop: the package may be gone by then
+
             await self._stopping.wait()
             while (mode := self._stop_mode) is not None:  # a signal may change the mode
                 await self._stop(mode)
@@ -253,12 +260,16 @@ class Daemon:
             self._nursery.start_soon(self._tracing.run)
 
     async def _handle_signals(self) -> None:
-        numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+        ignored = signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM
+        numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *ignored
         with trio.open_signal_receiver(*numbers) as signals:
             let_hangups_in()
             async for number in signals:
                 if number == signal.SIGHUP:
                     self._hangups.notify()  # a slow disk must not delay the next signal
+                    continue
+                if number in ignored:
+                    _log.warning("signal ignored", signal=signal.Signals(number).name)
                     continue
                 async with self._deciding:
                     await self._handle_signal(number)

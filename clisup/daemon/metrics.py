@@ -64,7 +64,7 @@ TOKENS = {
     "reasoning_tokens": "reasoning",
 }
 ENDED_BY = (
-    "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "memory", "pids", "approvals", "oom", "wrong_session",
+    "cli", "client", "operator", "watchdog", "retry", "lease", "output_limit", "file_size", "storage", "memory", "pids", "approvals", "oom", "wrong_session",
     "idle", "room", "renewed", "changed", "budget", "unknown",
 )  # fmt: skip
 NOTICES = (

@@ -30,13 +30,26 @@ def _second(seconds: int) -> str:
 
 
 def age_of(stamp: str) -> float:
-    """Return the seconds since a stamp of `timestamp`, for people. The wall clock may jump: no timer may use this."""
-    return round((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds(), 3)
+    """Return the seconds since a stamp of `timestamp`, for people, or 0 for a stamp in the future.
+
+    The wall clock may jump: no timer may use this.
+    """
+    return max(0.0, round((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds(), 3))
+
+
+def seconds_of(stamp: str) -> float:
+    """Return a stamp of `timestamp` in seconds since the epoch."""
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 def suspended() -> float:
     """Return the seconds of suspension since boot: CLOCK_BOOTTIME counts them, CLOCK_MONOTONIC does not."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return uptime() - time.monotonic()
+
+
+def uptime() -> float:
+    """Return the seconds since boot, with the time of suspension."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def wall() -> float:

@@ -7,6 +7,7 @@ place hands its contents on in memory.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -29,14 +30,11 @@ from clisup.config.model import (
 from clisup.config.origin import lines_of
 from clisup.errors import ConfigurationError
 from clisup.host.safe_paths import check_safe_file
-from clisup.locations import in_home
+from clisup.locations import MAX_CONFIG_BYTES, checked_toml, config_bytes, in_home
 from clisup.model.structs import JsonObject
 from clisup.policy import prices
 from clisup.policy.environment.scrub import MAX_ENTRY_BYTES
 from clisup.policy.prices import Price
-
-MAX_CONFIG_BYTES = 4 * 1024 * 1024
-"""Limit of the file's size. A thousand backends with every key take a quarter of it."""
 
 
 class ConfigFile(NamedTuple):
@@ -62,7 +60,7 @@ class ConfigFile(NamedTuple):
         if not self.required:
             check_safe_file(path, "read")
         try:
-            return _data(path).decode()
+            return _data(path).decode("utf-8-sig")  # editors of Windows write a byte order mark
         except FileNotFoundError:
             if self.required:
                 raise ConfigurationError(
@@ -85,18 +83,15 @@ class ConfigFile(NamedTuple):
 
 
 def _data(path: str) -> bytes:
-    """Return the bytes of the file. A FIFO is refused.
-
-    Waiting for the FIFO's writer would block a thread, and without waiting the FIFO looks empty.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
-        mode = os.fstat(fd).st_mode
-        data = file.read(MAX_CONFIG_BYTES + 1) if stat.S_ISREG(mode) or stat.S_ISCHR(mode) else None  # /dev/null, too
-    if data is None:
+    """Return the bytes of the file. A FIFO and a huge file are refused."""
+    try:
+        data = config_bytes(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
         raise ConfigurationError(
             f"cannot read {path}, because it is no regular file", hint="name a file, or correct --config", source=path
-        )
+        ) from None
     if len(data) > MAX_CONFIG_BYTES:
         raise ConfigurationError(
             f"cannot read {path}, because it has more than {MAX_CONFIG_BYTES} bytes",
@@ -108,7 +103,7 @@ def _data(path: str) -> bytes:
 
 def _parse(text: str, path: str) -> JsonObject:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(checked_toml(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
             f"cannot read {path}, because it is not TOML: {error}", hint="correct that line", source=path

@@ -186,10 +186,13 @@ def storage_error(what: str, path: str, error: OSError) -> WorldError:
     if is_shortage(error.errno):
         return overloaded(f"{what} {path}", error)
     reason = error.strerror or type(error).__name__
+    hint = "check the disk space, the permissions and the file system of the state directory"
+    if error.errno == errno.EFBIG and error.filename is None:  # of a write: the kernel names no file
+        reason, hint = f"{reason} (RLIMIT_FSIZE)", "raise the limit of file sizes: ulimit -f unlimited, LimitFSIZE="
     return WorldError(
         f"cannot {what} {path}, because of: {reason}",
         kind="storage_failed",
-        hint="check the disk space, the permissions and the file system of the state directory",
+        hint=hint,
         errno=error.errno or 0,
     )
 

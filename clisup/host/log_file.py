@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import traceback
+from contextlib import suppress
 
 from clisup.host.files import storage_error
 
@@ -16,7 +17,10 @@ _STDERR = 2
 
 
 class LogFile:
-    """Receiver of rendered lines, as `clisup.host.log.Sender`: a file that only this daemon writes.
+    """Receiver of rendered lines, as `clisup.host.log.Sender`: the file at a path, which only this daemon writes.
+
+    The lines follow the path: after somebody has renamed or removed the file, or put another there, the next line goes to the
+    path. So `logrotate` needs no signal.
 
     A daemon starts with the stderr of its caller, who reads why a start fails. `take_stderr` replaces that stderr by the
     file, so that a traceback of Python itself goes there, too.
@@ -40,9 +44,14 @@ class LogFile:
         """Append a line, and return whether all of it was written. After a torn line the next starts on its own line."""
         data = (b"\n" if self._torn else b"") + line + b"\n"
         try:
-            info = os.fstat(self._fd)
-            if info.st_nlink == 0 or (info.st_size and info.st_size + len(data) > self.limit):
-                self._begin_anew(removed=info.st_nlink == 0)
+            if not self._is_at_path():
+                with suppress(OSError):  # something else is there: the old file still takes lines, up to the limit
+                    self._open_again()
+            if (size := os.fstat(self._fd).st_size) and size + len(data) > self.limit:
+                if not self._is_at_path():
+                    return False
+                os.replace(self.path, f"{self.path}.1")
+                self._open_again()
             written = os.write(self._fd, data)
         except OSError:  # a full or a broken disk
             return False
@@ -54,9 +63,13 @@ class LogFile:
         self._is_stderr = True
         os.dup2(self._fd, _STDERR)
 
-    def _begin_anew(self, *, removed: bool) -> None:
-        if not removed:
-            os.replace(self.path, f"{self.path}.1")
+    def _is_at_path(self) -> bool:
+        try:
+            return os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def _open_again(self) -> None:
         fd = open_log(self.path)
         os.close(self._fd)
         self._fd, self._torn = fd, False

@@ -291,13 +291,18 @@ def activated_descriptors(env: Mapping[str, str]) -> dict[str, int]:
     """Return `{"activated": 3}` if systemd passed a socket to this very process, else an empty dict.
 
     No child inherits the socket. The pid stays the same across a re-execution. Raises `ConfigurationError` for more
-    than one socket.
+    than one socket, and for a closed one.
     """
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return {}
     count = int(env["LISTEN_FDS"])
-    for fd in range(FIRST_FD, FIRST_FD + count):
-        os.set_inheritable(fd, False)
+    try:
+        for fd in range(FIRST_FD, FIRST_FD + count):
+            os.set_inheritable(fd, False)
+    except (OSError, OverflowError):
+        raise ConfigurationError(
+            f"cannot serve what LISTEN_FDS names, because descriptor {fd} is not open", hint=_UNIT
+        ) from None
     if count > 1:
         raise ConfigurationError(f"cannot serve the {count} sockets that systemd has passed", hint=_UNIT)
     return {ACTIVATED: FIRST_FD} if count else {}

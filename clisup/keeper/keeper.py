@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import deque
@@ -21,6 +22,7 @@ FLUSH_S = 60.0  # for a full disk to find space once the CLI is dead
 LINGER_S = 2.0  # for the daemon to read the last push
 RETRY_S = 0.25  # between two tries to write the exit record
 HOME_LOOK_S = 30.0  # between two looks, without a daemon, whether the run directory still exists
+_LIMITS = {0: "output_limit", errno.EFBIG: "file_size"}
 RUNNING, DRAINING, WAITING, FLUSHING, OVER = "running", "draining", "waiting", "flushing", "over"
 
 Steps = list[tuple[str, float]]
@@ -161,7 +163,7 @@ class Keeper:
             return
         self.outputs.check(now)
         if self.outputs.out.dropped and self.cli_runs and self.ladder.due is None:
-            self.end("output_limit", self.term_ladder())
+            self.end(_LIMITS.get(self.outputs.out.fault, "storage"), self.term_ladder())
         self._climb(now)
         advance = {
             RUNNING: self._check_running, DRAINING: self._check_draining, WAITING: self._check_waiting,

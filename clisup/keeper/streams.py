@@ -15,6 +15,8 @@ TAIL_MAX = 1024 * 1024  # of stderr: the tail is in memory until the end
 COPY_S = 0.05  # between two looks at the CLI's stdout file
 COPY_BLOCKS = 16  # in one look, so that a flood into the file does not starve the control socket
 RETRY_S = 0.25  # between two tries on a full disk
+HOPELESS = (errno.EIO, errno.EROFS)  # errors that free space does not mend
+HOPELESS_S = 600.0  # of such errors, before the CLI ends
 QUEUE_MAX = 64 * 1024 * 1024  # stdin text for a CLI that does not read
 
 
@@ -30,6 +32,7 @@ class OutputStream:
         self.size = os.fstat(spool).st_size
         self.pending = b""
         self.error = 0  # errno of the last write, while bytes are pending
+        self.fault = 0  # errno after which the spool takes no more
         self.dropped = 0
         self.finished = False
 
@@ -52,7 +55,7 @@ class OutputStream:
 
     def _store(self, data: bytes) -> None:
         """Write within the quota and drop the rest. A CLI over its quota must still be able to write until its end."""
-        room = max(0, self.quota - self.size) if self.quota else len(data)
+        room = 0 if self.fault else max(0, self.quota - self.size) if self.quota else len(data)
         self._drop(data[room:])
         self.pending = data[:room]
         self.flush()
@@ -68,9 +71,17 @@ class OutputStream:
                 written = os.write(self.spool, self.pending)
             except OSError as error:
                 self.error = error.errno or errno.EIO
+                if self.error == errno.EFBIG:  # RLIMIT_FSIZE: this keeper can never write more
+                    self.give_up()
                 return
             self.size += written
             self.pending = self.pending[written:]
+
+    def give_up(self) -> None:
+        """Drop the pending bytes and all that follow."""
+        self.fault, self.error = self.error, 0
+        rest, self.pending = self.pending, b""
+        self._drop(rest)
 
     def drain(self) -> None:
         """Read the rest in the pipe of a dead CLI."""
@@ -140,6 +151,7 @@ class Outputs:
         self.out, self.err = out, err
         self._control = control
         self._retry_at: float | None = None
+        self._refused_at = 0.0
         self._copy_at = 0.0
 
     @property
@@ -199,6 +211,8 @@ class Outputs:
     def _retry(self) -> None:
         for stream in (self.out, self.err):
             stream.flush()
+            if stream.error in HOPELESS and time.monotonic() - self._refused_at > HOPELESS_S:
+                stream.give_up()
         self._retry_at = time.monotonic() + RETRY_S if self.blocked else None
         if not self.blocked:
             self._control.push({"push": "unblocked"})
@@ -208,7 +222,8 @@ class Outputs:
         """Report growth, and a disk that began to refuse bytes."""
         for stream in (self.out, self.err):
             if stream.error and self._retry_at is None:
-                self._retry_at = time.monotonic() + RETRY_S
+                self._refused_at = time.monotonic()
+                self._retry_at = self._refused_at + RETRY_S
                 self._control.push({"push": "blocked", "stream": stream.name, "errno": stream.error})
         self._control.report_growth(self.sizes)
 

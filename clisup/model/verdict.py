@@ -118,6 +118,19 @@ _REASONS: dict[str, tuple[TurnOutcome, TurnError]] = {
         "failed",
         TurnError(kind="output_limit", message="the CLI wrote more than limits.spool_bytes to its stdout"),
     ),
+    "file_size": (
+        "failed",
+        TurnError(
+            kind="storage_failed",
+            message="the CLI's output reached the largest size of a file (RLIMIT_FSIZE): raise ulimit -f of the daemon, or LimitFSIZE=",
+        ),
+    ),
+    "storage": (
+        "failed",
+        TurnError(
+            kind="storage_failed", message="the disk refused the CLI's output for too long: repair or remount it"
+        ),
+    ),
     "memory": (
         "failed",
         TurnError(kind="resource_limit", message="the CLI and its tools took more than limits.memory"),

@@ -102,6 +102,14 @@ class ServiceFacts:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+FEW_TURNS = 16
+"""Turns at once below which a limit of open files or processes is worth a warning."""
+_RAISE = {
+    "open files": "raise the limit: ulimit -n, LimitNOFILE=",
+    "processes": "raise the limit: ulimit -u, TasksMax=, pids.max of the container",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
     """Facts about the machine.
@@ -112,7 +120,8 @@ class MachineFacts:
     `holder` is the process that still holds the state directory, and `stale` marks a leftover socket. `log` is the log
     format of a running daemon and the number of lost lines. `hidden` marks a /proc that does not show every process.
     `search_path` is the PATH on which the daemon looks for the CLIs.
-    `notify` are the targets of a running daemon.
+    `notify` are the targets of a running daemon. `turns` is the number of turns that have room at once, and the resource
+    that bounds it. `file_size` is the finite limit of a file's size, if there is one.
     """
 
     configuration: str
@@ -135,6 +144,8 @@ class MachineFacts:
     hidden: bool = False
     search_path: str = ""
     notify: tuple[Mapping[str, object], ...] = ()
+    turns: tuple[int, str] | None = None
+    file_size: int | None = None
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -234,10 +245,14 @@ def _log(facts: MachineFacts) -> Verdict:
     if facts.log is None:
         return ok("no daemon is running")
     form, dropped = facts.log
+    file = (facts.daemon or {}).get("log_file")
     if dropped:
+        if file is not None:
+            fix = "check its directory, its owner and the free space"
+            return warn(f"{dropped} lines were lost, because {file} could not be written", fix)
         fix = "check that the journal, or the reader of the daemon's stderr, runs and keeps up"
         return warn(f"{dropped} lines were lost, because no reader took them", fix)
-    if file := (facts.daemon or {}).get("log_file"):
+    if file is not None:
         return ok(f"as {form} to {file}: clisup daemon log")
     if facts.service.unit is not None and form != "journald":
         fix = f"remove --log-format from ExecStart of {facts.service.unit}: journalctl CLISUP_SESSION=... then finds the lines"
@@ -298,6 +313,18 @@ def _processes(facts: MachineFacts) -> Verdict:
     return warn(f"/proc hides processes (hidepid=, ProtectProc=): {lost}", fix)
 
 
+def _limits(facts: MachineFacts) -> Verdict | None:
+    if facts.file_size is not None:
+        fix = "raise it: ulimit -f unlimited, LimitFSIZE=infinity"
+        return warn(f"a file can have {facts.file_size} bytes (RLIMIT_FSIZE): longer turns end as storage_failed", fix)
+    if facts.turns is None:
+        return None
+    turns, resource = facts.turns
+    if turns < FEW_TURNS and resource in _RAISE:
+        return warn(f"{resource} bound the turns at once to {turns}", _RAISE[resource])
+    return ok(f"{turns} turns at once ({resource})")
+
+
 def _clock(facts: MachineFacts) -> Verdict:
     try:
         now = datetime.fromtimestamp(facts.time, UTC)
@@ -324,6 +351,7 @@ MACHINE_CHECKS: Checks = (
     ("systemd", _systemd),
     ("kernel", _kernel),
     ("processes", _processes),
+    ("limits", _limits),
     ("clock", _clock),
 )
 """Checks in the order of display."""

@@ -79,6 +79,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "helper ended": _event("debug", "program purpose guard exit_code took_s", "a program that the daemon started, such as git"),
     "helper killed": _event("info", "program purpose guard exit_code took_s survivors left", "at a limit, with its request, or for what it had left"),
     "helper guard lost": _event("warning", "guard", "somebody killed or stopped it; the daemon ends the orphans"),
+    "old prompt kept": _event("warning", "session path error", "a prompt of a finished turn cannot be removed"),
+    "signal ignored": _event("warning", "signal", "a signal that means nothing to the daemon"),
     "session not loaded": _event("error", "session error ended_runs exception", "its files cannot be read; they stay"),
     "session backs off": _event("error", "session backend error failures", "its CLI failed to start several times"),
     # turns
@@ -106,6 +108,8 @@ LOG_EVENTS: dict[str, LogEvent] = {
     "prompt not taken": _event("info", "session turn run backend", "the live process exited first: another gets the prompt"),
     "live process failed inside the daemon": _event("error", "session backend exception", "an internal error ended the live process"),
     "live process not ended inside the daemon": _event("error", "session backend exception", "an internal error; the live process may still run"),
+    "turn not stored": _event("error", "session backend error", "a file or disk that takes no more ended the turn"),
+    "file size limited": _event("warning", "bytes", "`RLIMIT_FSIZE` is finite: turns that write longer files end as `storage_failed`"),
     "turn overloaded": _event("error", "session backend error", "want of descriptors, processes or memory ended the turn"),
     "keeper hung": _event("error", "session run", "no end was reported in time: its tree is killed"),
     "session file refused": _event("warning", "session file fields", "a file was changed outside of the daemon: the change is not used"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from clisup.policy.wall_time import ClockLook, age_of
+
 DAY_S = 86_400.0
 
 
@@ -40,7 +42,7 @@ def shares(
     return [tuple(part) for part in found]
 
 
-def expired(parts: Iterable[Part], *, now: float, days: float, limit: int, kept: int = 0) -> list[Part]:
+def expired(parts: Iterable[Part], *, clock: ClockLook, days: float, limit: int, kept: int = 0) -> list[Part]:
     """Return the parts to remove, oldest first: parts older than `days`, then as many as bring the total under `limit`
     bytes.
 
@@ -51,7 +53,7 @@ def expired(parts: Iterable[Part], *, now: float, days: float, limit: int, kept:
     total = kept + sum(part.size for part in left)
     gone: list[Part] = []
     for part in left:
-        old = days > 0 and now - part.written > days * DAY_S
+        old = days > 0 and age_of(part.written, clock) > days * DAY_S
         if not old and not (limit > 0 and total > limit):
             break
         gone.append(part)

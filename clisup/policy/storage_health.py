@@ -17,6 +17,15 @@ CALM_S = 1.0
 _STATES: dict[int, StorageState] = {errno.ENOSPC: "full", errno.EDQUOT: "full", errno.EROFS: "read_only"}
 
 
+HOPELESS_S = 600.0
+"""Seconds after which a turn no longer waits for a disk that is read-only or broken."""
+
+
+def is_hopeless(number: int, waited_s: float) -> bool:
+    """Tell whether a turn with a write that was refused with this errno ends. Space can be freed, so a full disk is waited for."""
+    return number == errno.EFBIG or (number in (errno.EROFS, errno.EIO) and waited_s > HOPELESS_S)
+
+
 class StorageHealth:
     """Health of the state directory. `failed`, `overloaded` and `worked` return True if they change the state."""
 

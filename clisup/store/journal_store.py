@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from clisup.errors import UsageError, WorldError
+from clisup.host.capacity import file_size_limit
 from clisup.host.failpoints import ARMED, failpoint
 from clisup.host.files import FILE_LIMIT, make_private_dir, open_regular, storage_error, sync_directory
 from clisup.model.journal import (
@@ -32,6 +33,7 @@ __all__ = ["JournalStore", "check_version", "segment_records"]
 
 LOAD_CHUNK = 1024 * 1024
 INDEX_EVERY = 64 * 1024  # bytes of journal between two entries of the index that finds a seq
+_APPENDS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_UNSYNCED = 4  # full segments that wait for the next sync; one more is synced at once
 
 
@@ -53,6 +55,8 @@ class JournalStore(Segments):
         self._torn = False  # half a block at the end that the disk did not let us undo
         self._debris: str | None = None  # path of half a segment that the disk did not let us remove
         self._fd: int | None = None
+        self._resting = False  # `rest` has closed the last segment
+        self._dirty = False  # the last segment holds events that no sync has reached
         self._size = 0
         self._head = 0  # bytes of the last segment's snapshot
         self._index: list[tuple[int, int]] = []  # (seq, offset) in the last segment
@@ -89,7 +93,7 @@ class JournalStore(Segments):
         if not self._segments:
             return
         path = self.path_of(self._segments[-1])
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = os.open(path, _APPENDS)
         self.next_seq = self._segments[-1]
         yield from self._read_segment(path, wanted)
 
@@ -142,15 +146,24 @@ class JournalStore(Segments):
         self.next_seq += count
 
     def wants_snapshot(self, more: int) -> bool:
-        """Tell whether the next append of `more` bytes should bring a snapshot, because a new segment is due."""
+        """Tell whether the next append of `more` bytes should bring a snapshot, because a new segment is due.
+
+        Every append asks first. Raises `WorldError(storage_failed)` if the segment of a resting journal cannot be opened.
+        """
+        if self._resting:
+            self._wake()
         if self._fd is None:
             return True
         # No segment is due before this one holds events, or because its snapshot alone exceeds the segment size.
-        due = self._distrusted or self._old or self._size + more > max(self._segment_bytes, 4 * self._head)
+        size = max(self._segment_bytes, 4 * self._head)
+        if (largest := file_size_limit()) is not None:
+            size = min(size, largest)
+        due = self._distrusted or self._old or self._size + more > size
         return due and self.next_seq > self._segments[-1]
 
     def _write(self, data: bytes) -> None:
         assert self._fd is not None
+        self._dirty = True
         try:
             written = 0
             if ARMED:
@@ -194,7 +207,7 @@ class JournalStore(Segments):
             failpoint("segment.before")
             fd = os.open(
                 path,
-                os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                _APPENDS | os.O_CREAT | os.O_TRUNC,
                 0o600,
             )
         except OSError as error:
@@ -212,6 +225,7 @@ class JournalStore(Segments):
             raise storage_error("write the journal", path, error) from None
         if self._fd is not None:
             self._retire(self._fd)
+        self._resting = False
         self._fd, self._size, self._head, self._index = fd, len(head), len(head), []
         self._distrusted = self._old = False
         if not self._segments or self._segments[-1] != self.next_seq:
@@ -235,7 +249,7 @@ class JournalStore(Segments):
         If no other segment is left, begin a new segment with `snapshot`. Raises `WorldError(storage_failed)`.
         """
         if self._segments and self._segments[-1] < self.next_seq <= upto + 1:
-            self._roll(snapshot)
+            self._roll(snapshot)  # replaces a resting segment, too
         ends = [following - 1 for following in self._segments[1:]]
         count = sum(end <= upto for end in ends)
         gone, self._segments = self._segments[:count], self._segments[count:]
@@ -266,7 +280,7 @@ class JournalStore(Segments):
             for fd in own:
                 os.close(fd)
             raise storage_error("sync the journal in", self._dir, error) from None
-        fds, self._unsynced, self._unlisted = [*self._unsynced, *own], [], False
+        fds, self._unsynced, self._unlisted, self._dirty = [*self._unsynced, *own], [], False, False
         return fds
 
     def sync(self, fds: list[int]) -> None:
@@ -287,6 +301,29 @@ class JournalStore(Segments):
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def rest(self) -> None:
+        """Close the last segment until the next append: a session at rest holds no descriptor. Nothing unsynced is closed."""
+        if self._fd is None or self._torn or (self._durable and (self._dirty or self._unlisted)):
+            return
+        os.close(self._fd)
+        self._fd, self._resting = None, True
+
+    def _wake(self) -> None:
+        """Open the last segment again. If a tool has removed or changed the file, leave it: a new segment is due."""
+        path = self.path_of(self._segments[-1])
+        try:
+            fd = os.open(path, _APPENDS)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENXIO, errno.ELOOP):
+                raise storage_error("append to the journal", path, error) from None
+            self._resting = False
+            return
+        self._resting = False
+        if os.fstat(fd).st_size == self._size:
+            self._fd = fd
+        else:
+            os.close(fd)
 
     def close(self) -> None:
         """Close the files. A second call is safe."""

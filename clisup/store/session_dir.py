@@ -24,7 +24,9 @@ from clisup.host.files import (
     write_atomic,
     write_json,
 )
+from clisup.host.log import event_logger
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker, state_id
 from clisup.model.journal import encode_snapshot
 from clisup.model.lines.json_values import has_larger_number
 from clisup.model.prompts.options import StoredPrompt
@@ -37,6 +39,7 @@ from clisup.store.records import decode_record, read_record
 
 __all__ = ["SCRATCH", "BroughtTools", "RunDir", "SessionDir", "empty_trash", "list_sessions"]
 
+_log = event_logger()
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 LARGEST_NUMBER = 2**53
@@ -228,19 +231,26 @@ class SessionDir(PrivateFiles):
         return path
 
     def keep_prompts(self, turn_ids: Collection[str]) -> None:
-        """Remove all prompts but those of `turn_ids`. Raises `WorldError(storage_failed)`.
+        """Remove all prompts but those of `turn_ids`. Leave directories, which are not the daemon's.
 
-        A crash between a turn's end and `drop_prompt`, or in the middle of a write, leaves a prompt behind.
+        A crash between a turn's end and `drop_prompt`, or in the middle of a write, leaves a prompt behind. One that cannot be
+        removed is a line in the log: the session is read all the same.
         """
         directory = os.path.join(self.path, "prompts")
         wanted = {f"{turn_id}.json" for turn_id in turn_ids}
         try:
-            for name in set(os.listdir(directory)) - wanted:
-                os.unlink(os.path.join(directory, name))
+            with os.scandir(directory) as entries:
+                old = [
+                    entry.path
+                    for entry in entries
+                    if entry.name not in wanted and not entry.is_dir(follow_symlinks=False)
+                ]
+            for path in old:
+                os.unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise storage_error("remove old prompts from", directory, error) from None
+            _log.warning("old prompt kept", session=self.id, path=error.filename or directory, error=error.strerror)
 
 
 class RunDir:
@@ -255,6 +265,12 @@ class RunDir:
         self.lock = f"{path}/keeper.lock"
         self.checkpoint = f"{path}/checkpoint"
         self.scratch = f"{path}/{SCRATCH}"
+
+    def mark(self) -> RunMarker:
+        """Return the marker of the run's processes. Raises `WorldError(storage_failed)`."""
+        # By name: a tool of the CLI can put a link in the place of a directory.
+        state_dir = self.path.removesuffix(os.path.join("", "sessions", self.session, "runs", str(self.number)))
+        return RunMarker(self.session, self.number, state_id(state_dir or os.curdir))
 
     def create(self, intent: Intent, files: Mapping[str, str | bytes]) -> None:
         """Create the directory and record what will be run: argv and names, but no prompt and no value of a variable.
@@ -281,7 +297,7 @@ class RunDir:
     def cgroup(self) -> str | None:
         """Return the cgroup in the intent, or None. A path that is not the run's own cgroup counts as none."""
         path = self.intent().get("cgroup")
-        return path if isinstance(path, str) and cgroups.is_of(path, self.session, self.number) else None
+        return path if isinstance(path, str) and cgroups.is_of(path, self.mark()) else None
 
     def amend_intent(self, **changed: Any) -> None:
         """Replace parts of the intent. Raises `WorldError(storage_failed)`."""

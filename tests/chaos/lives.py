@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -38,13 +39,17 @@ COLD = 0.025  # of all lives are a whole `clisup serve`, imports and all
 class Ground(Harness):
     """One state directory and its daemons."""
 
-    def __init__(self, cast: Cast, sabotage: str = "") -> None:
+    def __init__(self, cast: Cast, sabotage: str = "", files: int = 0) -> None:
+        """`files` is the limit of open files of every daemon, if there is to be one."""
         super().__init__(**CONFIG, raw=cast.config())
         self.cast = cast
         self._faults = ""
         functions = [checkpoints, *([SABOTAGES[sabotage]] if sabotage else [])]
         self._before = [f"tests.chaos.sabotage:{function.__name__}" for function in functions]
         self.zygote = Zygote()
+        self._files = files
+        if files:
+            resource.prlimit(self.zygote.pid, resource.RLIMIT_NOFILE, (files, files))
 
     def live(self, failpoints: str = "", *, cold: bool = False) -> None:
         """Launch a daemon; it does not serve yet."""
@@ -56,6 +61,8 @@ class Ground(Harness):
             self.process = subprocess.Popen(
                 self.argv(), env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        if self._files:
+            resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (self._files, self._files))
 
     @property
     def life(self) -> Forked | subprocess.Popen[bytes]:

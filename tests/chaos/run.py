@@ -3,8 +3,10 @@
     python -m tests.chaos.run [--json PATH] [--keep]
 
 In the environment: `CLI` (demo, or codex: the real one, live, in front of a fake of its API), `KILLS` (200), `SESSIONS`
-(20, of codex 6), `SEED` (a random one), and `SABOTAGE=rewind|skip|ahead|shuffle|exits`, which
-breaks the daemon so that events are doubled, lost or reordered, or exits are wrong: the run must then fail.
+(20, of codex 6), `SEED` (a random one), `COPY=1` (daemons on copies of the state directory run meanwhile),
+`FILES` (the limit of open files of every daemon; 6 sessions), and
+`SABOTAGE=rewind|skip|ahead|shuffle|exits`, which breaks the daemon so that events are doubled, lost or reordered, or exits
+are wrong: the run must then fail.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tests.chaos.cast import Cast
 from tests.chaos.clients import Talk, Up
 from tests.chaos.codex import CodexCast
 from tests.chaos.compare import Counts, Turn
+from tests.chaos.copies import Copies
 from tests.chaos.lives import COLD, Ground, Killer
 from tests.chaos.plan import Plan, placed
 from tests.chaos.play import Play
@@ -52,6 +55,8 @@ class Settings:
     scripts: int = 6
     cli: str = "demo"
     cold: float = COLD
+    copy: bool = False
+    files: int = 0
     keep: bool = False
 
     def cast(self) -> Cast:
@@ -105,12 +110,13 @@ class Chaos:
 
     def __init__(self, settings: Settings, model: Model) -> None:
         self.settings, self.model = settings, model
-        self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage), Up(), _Ids()
+        self.ground, self.up, self._ids = Ground(settings.cast(), settings.sabotage, settings.files), Up(), _Ids()
         names = [name for name in placed() if not name.startswith(self.ground.cast.not_met)]
         plan = Plan(names, settings.chance("plan"))
         cold = 0 if settings.sabotage else settings.cold  # only a zygote's children can be broken
         self.killer = Killer(self.ground, self.up, plan, settings.kills, settings.chance("lives"), cold)
         self.killer.give_up = self._seen_enough
+        self.copies = Copies(self.ground) if settings.copy else None
         self.counts = Counts()
         self.turns = self.sessions = self.events = self.bytes = 0
         self.faults = ""
@@ -137,6 +143,8 @@ class Chaos:
             nursery.start_soon(self.killer.rampage)
             for slot in range(self.settings.sessions):
                 nursery.start_soon(self._slot, slot)
+            if self.copies is not None:
+                nursery.start_soon(self.copies.run, self.killer.done.is_set)
             if self.settings.sabotage:
                 nursery.start_soon(self._stop_when_seen, nursery)
 
@@ -193,12 +201,15 @@ def main() -> int:
     cli = os.environ.get("CLI") or "demo"
     if cli not in CASTS:
         sys.exit(f"CLI is one of {', '.join(CASTS)}, not {cli!r}")
+    files = int(os.environ.get("FILES") or 0)
     settings = Settings(
         kills=int(os.environ.get("KILLS") or 200),
-        sessions=int(os.environ.get("SESSIONS") or CASTS[cli].sessions),
+        sessions=int(os.environ.get("SESSIONS") or (6 if files else CASTS[cli].sessions)),
         seed=seed,
         sabotage=os.environ.get("SABOTAGE", ""),
         cli=cli,
+        copy=bool(os.environ.get("COPY")),
+        files=files,
         keep=options.keep,
     )
     if settings.sabotage not in ("", *SABOTAGES):
@@ -240,6 +251,8 @@ def _report(chaos: Chaos, seconds: float, path: Path | None) -> int:
         print("! never struck:", ", ".join(unstruck))
     if chaos.faults:
         print("! faults of the daemon's own:", chaos.faults)
+    if chaos.copies is not None:
+        print(f"{chaos.copies.served} daemons served a copy meanwhile")
     print(f"{chaos.sessions} sessions, {chaos.turns} turns, {chaos.events} events, {chaos.bytes / 1e6:.0f} MB compared; "
           f"{killer.cold_lives} lives were whole `clisup serve`s; {seconds} s, seed {chaos.settings.seed}")  # fmt: skip
     print(report.last_line(killer.kills, counts))

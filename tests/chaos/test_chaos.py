@@ -35,6 +35,13 @@ def test_ten_kills_lose_double_and_reorder_nothing(model: Model) -> None:
     assert chaos.events > 300  # something was compared
 
 
+@pytest.mark.fault(86)
+def test_daemons_on_copies_take_nothing_from_the_original(model: Model) -> None:
+    chaos = played(dataclasses.replace(SHORT, kills=5, copy=True), model)
+    assert chaos.counts.clean and not chaos.faults, (chaos.counts.details, chaos.faults)
+    assert chaos.copies is not None and chaos.copies.served > 0
+
+
 @pytest.mark.parametrize(
     ("sabotage", "counts"),
     [("rewind", {"doubled"}), ("skip", {"lost"}), ("ahead", {"lost", "wrong_exits"}), ("shuffle", {"reordered"})],

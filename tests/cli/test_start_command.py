@@ -263,6 +263,43 @@ def test_a_log_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "two\n"
 
 
+@pytest.mark.fault(89)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_log_file_that_was_renamed_is_made_again_and_none_is_lost(tmp_path: Path, there: bool) -> None:
+    path, old = tmp_path / "log", tmp_path / "log.old"
+    file = LogFile(str(path), limit=1000)
+    file.send(b"one")
+    path.rename(old)
+    if there:
+        path.write_text("of logrotate\n")
+    for number in range(30):
+        assert file.send(b"%d " % number + b"x" * 60)
+    assert old.read_text() == "one\n"
+    lines = [line for name in ("log.1", "log") for line in (tmp_path / name).read_text().splitlines()]
+    assert lines[-1].startswith("29 ") and len(lines) > 13
+
+
+def test_a_log_file_goes_on_as_it_was_while_something_else_has_its_place(tmp_path: Path) -> None:
+    path, old = tmp_path / "log", tmp_path / "log.old"
+    file = LogFile(str(path), limit=1000)
+    path.rename(old)
+    path.mkdir()
+    sent = [file.send(b"x" * 99) for _ in range(12)]
+    assert sent == [True] * 10 + [False] * 2 and path.is_dir()
+    path.rmdir()
+    assert file.send(b"y") and path.read_text() == "y\n"
+
+
+@pytest.mark.fault(89)
+def test_a_daemon_logs_at_its_path_after_a_rename_and_a_hangup(home: Home) -> None:
+    home.run("start")
+    old = home.log.with_name("daemon.log.old")
+    home.log.rename(old)
+    os.kill(json.loads(home.run("status", "--json").stdout)["daemon"]["pid"], signal.SIGHUP)
+    until(lambda: home.log.exists() and "reload" in home.log.read_text())
+    home.run("stop")
+
+
 def test_a_log_file_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "other")
     with pytest.raises(Exception, match="cannot open the log"):

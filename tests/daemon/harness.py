@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from zygote import Forked, zygote
 
 from clisup.daemon.runs.leftovers import keeper_of
 from clisup.host.process.cgroups import CgroupHome, remove
+from clisup.host.process.markers import RunMarker, of_session, state_id
 from clisup.store.session_dir import RunDir
 from tests.fakecli import COMMAND
 
@@ -180,6 +182,14 @@ class Harness:
         assert self.process is not None
         return self.process.pid
 
+    def limit_files(self, spare: int) -> tuple[int, int]:
+        """Let it open only this many files more; gives the limits before."""
+        before = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        used = {int(name) for name in os.listdir(f"/proc/{self.pid}/fd")}
+        lowest = next(number for number in range(len(used) + 1) if number not in used)
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (lowest + spare, before[1]))
+        return before
+
     # -- talking to it
 
     def wire(self) -> Wire:
@@ -207,7 +217,7 @@ class Harness:
     def leftovers(self) -> dict[int, str]:
         """Keepers of this state directory, and processes with the marker of one of its sessions."""
         sessions = os.listdir(self.state / "sessions") if (self.state / "sessions").is_dir() else []
-        markers = tuple(f"CLISUP_SESSION={name}\0".encode() for name in sessions)
+        state = state_id(str(self.state)) if sessions else ""
         locks = self.state.glob("sessions/*/runs/*/keeper.lock")
         runs = [RunDir(str(lock.parent)) for lock in locks if lock.is_file()]
         keepers = {pid for run in runs if (pid := keeper_of(run)) is not None}
@@ -217,7 +227,7 @@ class Harness:
                 argv, environ = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
                 continue
-            if pid in keepers or any(marker in environ for marker in markers):
+            if pid in keepers or any(of_session(environ.split(b"\0"), name, state) for name in sessions):
                 found[pid] = argv.replace(b"\0", b" ").decode(errors="replace")
         return found
 
@@ -254,9 +264,12 @@ class Harness:
 
     def _remove_cgroups(self) -> None:
         """A daemon that was killed leaves empty ones to the next daemon of its state directory, and here comes none."""
-        home = CgroupHome.find()
-        for session_id, run in home.leftovers():
-            if (self.state / "sessions" / session_id).exists() and (path := home.of(session_id, run)) is not None:
+        if not self.state.exists():
+            return
+        home, state = CgroupHome.find(), state_id(str(self.state))
+        for session_id, run in home.leftovers(state):
+            path = home.of(RunMarker(session_id, run, state))
+            if (self.state / "sessions" / session_id).exists() and path is not None:
                 until(lambda path=path: remove(path), f"{path} is not empty", 10)
 
     def _shut_down(self) -> bool:

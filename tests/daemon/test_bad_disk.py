@@ -86,13 +86,13 @@ def logged(daemon: Harness, event: str) -> list[dict[str, Any]]:
 
 
 CASES = [
-    ("session", "file.write=ENOSPC@1-2"),
-    ("session-renamed", "file.rename=EIO@1"),
-    ("prompt", "file.write=EDQUOT@2-3"),
-    ("intent", "file.write=EROFS@3"),
-    ("intent-for-long", "file.write=EIO@3-5"),
-    ("blob", "file.write=ENOSPC@4-6"),
-    ("blob-renamed", "file.rename=EIO@4-6"),
+    ("session", "file.write=ENOSPC@2-3"),
+    ("session-renamed", "file.rename=EIO@2"),
+    ("prompt", "file.write=EDQUOT@3-4"),
+    ("intent", "file.write=EROFS@4"),
+    ("intent-for-long", "file.write=EIO@4-6"),
+    ("blob", "file.write=ENOSPC@5-7"),
+    ("blob-renamed", "file.rename=EIO@5-7"),
     ("journal-first", "journal.before=EIO@1"),
     ("journal-second", "journal.before=ENOSPC@2-5"),
     ("journal-third", "journal.before=EROFS@3-6"),
@@ -106,8 +106,8 @@ CASES = [
     ("sync-of-end", "sync.before=EIO@2"),
     ("spool", "spool.read=EIO@3-6"),
     ("journal-read", "journal.read=EIO@1-2"),
-    ("small-file-read-at-opening", "file.read=EIO@3-7"),  # after the accounts and the secrets of the new session
-    ("small-file-read", "file.read=EIO@4-8"),  # and after its MCP servers
+    ("small-file-read-at-opening", "file.read=EIO@4-8"),  # after the accounts and the secrets of the new session
+    ("small-file-read", "file.read=EIO@5-9"),  # and after its MCP servers
 ]
 
 
@@ -138,7 +138,7 @@ def test_a_disk_that_fails_for_a_while_costs_no_event_and_no_restart(serve: Call
 def test_the_end_of_a_run_whose_keeper_was_killed_is_declared_when_the_disk_takes_it(
     serve: Callable[..., Harness], name: str
 ) -> None:
-    daemon = armed(serve, f"file.write={name}@5-9")
+    daemon = armed(serve, f"file.write={name}@6-10")
     session = daemon.new(session_id=str(uuid.uuid4()))
     turn = session.prompt("@stall")
     os.kill(session.keeper(), 9)
@@ -156,7 +156,7 @@ def test_a_turn_that_was_left_running_is_taken_up_on_a_bad_disk_and_goes_on(
     turn = session.prompt(f"@stream 5\n@wait-file {tmp_path}/go\n@stream 7")
     pid = session.cli()
     daemon.kill()
-    daemon.env[VARIABLE] = "journal.before=ENOSPC@1-6, file.read=EIO@6-9"
+    daemon.env[VARIABLE] = "journal.before=ENOSPC@1-6, file.read=EIO@7-10"
     daemon.start()
     (tmp_path / "go").touch()
     assert session.end_of(turn)["outcome"] == "completed"

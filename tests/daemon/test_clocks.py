@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Harness
+from harness import Harness, until
 
 # The daemon with one of its clocks replaced. The environment comes over in a memory file, as after its own re-execution.
 TAMPERED = """
@@ -53,6 +54,42 @@ def test_a_wall_clock_that_jumps_by_days_moves_no_timer(serve: Callable[..., Har
     assert healthy.end_of("t1")["outcome"] == "completed"
     stamps = [event["ts"] for event in healthy.events()]
     assert stamps != sorted(stamps), "the clock did jump"
+
+
+SET = """
+import datetime, time, types
+by = {by!r}
+class Set(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(seconds=by)
+clock.datetime = Set
+clock.time = types.SimpleNamespace(**vars(time) | {{"time_ns": lambda: time.time_ns() + int(by * 10**9),
+                                                   "time": lambda: time.time() + by}})
+"""
+YEARS = 20 * 365 * 86_400
+
+
+@pytest.mark.fault(88)
+@pytest.mark.parametrize(("first", "then"), [(-YEARS, 0), (0, 5 * YEARS)])
+def test_a_session_of_before_the_clock_was_set_is_neither_closed_nor_removed(
+    serve: Callable[..., Harness], first: int, then: int
+) -> None:
+    limits = {"retention": {"days": 1, "idle_close": 86_400, "every_s": 0.1}}
+    daemon = serve(start=False, daemon=limits)
+    tampered(daemon, SET.format(by=first))
+    rests, closed = daemon.new(), daemon.new()
+    rests.ask("Hello.")
+    closed.ask("Hello.")
+    closed.call("close")
+    until((daemon.state / "clock.json").exists)
+    daemon.stop()
+    tampered(daemon, SET.format(by=then))
+    until(lambda: json.loads((daemon.state / "clock.json").read_text())["since"])
+    assert rests.ask("Hello again.")["outcome"] == "completed"
+    assert daemon.call("daemon/gc", dry_run=True, older_than_s=86_400)["items"] == []
+    assert all(row["age_s"] >= 0 for row in daemon.call("session/list")["sessions"])
+    assert closed.get()["state"] == "closed" and closed.events("turn_completed")
 
 
 @pytest.mark.fault(54)

@@ -56,7 +56,7 @@ def test_nothing_of_the_daemons_environment_goes_anywhere(
     assert SECRET not in daemon.log.read_text() and SECRET not in str(session.events())
     started = session.events("process_started")[0]
     assert started["env_attested"] is True and "PATH" in started["env_names"]
-    assert {"CLISUP_SESSION", "CLISUP_RUN"} <= set(started["env_names"])
+    assert {"CLISUP_SESSION", "CLISUP_RUN", "CLISUP_STATE_ID"} <= set(started["env_names"])
 
 
 @pytest.mark.fault(34)

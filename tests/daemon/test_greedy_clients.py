@@ -48,14 +48,14 @@ def test_answers_that_nobody_reads_do_not_pile_up(serve: Callable[..., Harness])
 
 
 @pytest.mark.fault(49)
-def test_too_many_open_files_is_survived(serve: Callable[..., Harness]) -> None:
-    daemon = serve(start=False)
-    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48)))
+def test_too_many_open_files_is_survived(daemon: Harness) -> None:
+    before = daemon.limit_files(20)
     wires = [daemon.wire() for _ in range(60)]
     until(lambda: "cannot accept" in daemon.log.read_text())
     for wire in wires:
         wire.close()
     until(lambda: _pings(daemon))
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
     assert daemon.new().ask("hello")["outcome"] == "completed"
 
 

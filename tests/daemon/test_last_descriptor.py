@@ -23,7 +23,6 @@ from clisup.daemon.clients.server import Server
 from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError
 
-LIMIT = 64
 SPEAKER = """
 import os, socket, sys, time
 go, out, path = sys.argv[1:]
@@ -48,23 +47,17 @@ def test_a_tool_of_a_cli_that_is_accepted_on_the_last_one_is_still_a_tool(
     serve: Callable[..., Harness], tmp_path: Path
 ) -> None:
     daemon = serve(start=False)
-    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT)))
+    daemon.start()
     go, out, script = tmp_path / "go", tmp_path / "out", tmp_path / "speak.py"
     script.write_text(SPEAKER)
     session = daemon.new()
     session.prompt(f"@bash {sys.executable} -I -S {script} {go} {out} {daemon.socket} 2>&1")
     session.await_event("tool_use")
     until(lambda: session.get()["state"] == "running" and session.get()["pid"])
-    wires = []
-    while len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT - 1:
-        wires.append(daemon.wire())
-        wires[-1].call("ping")
+    before = daemon.limit_files(1)
     go.touch()
     until(out.exists)
-    for wire in wires:
-        wire.close()
-    # What comes next is for a daemon that has some.
-    until(lambda: len(os.listdir(f"/proc/{daemon.pid}/fd")) < LIMIT // 2)
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
     assert "permission_denied" in out.read_text()
     session.end_of("t1")
 
@@ -89,6 +82,41 @@ def test_without_descriptors_turns_complete_or_are_overloaded_and_the_daemon_ser
         assert end["outcome"] == "completed" or (error["kind"], error["retryable"]) == ("overloaded", True), end
     assert until(lambda: daemon.new().ask("Hi.")["outcome"] == "completed")
     assert daemon.process is not None and daemon.process.poll() is None
+
+
+@pytest.mark.cold
+@pytest.mark.fault(87)
+def test_with_few_descriptors_prompts_wait_and_all_of_them_complete(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80)))
+    sessions = [daemon.new() for _ in range(100)]
+    turns = [(session, session.prompt("a word\n@sleep 0.2\nbye")) for session in sessions[:30]]
+    assert [session.end_of(turn)["outcome"] for session, turn in turns] == ["completed"] * 30
+    status = daemon.call("daemon/status")["daemon"]
+    assert status["max_running"] <= 4 and status["open_fds"] < 80
+
+
+@pytest.mark.cold
+@pytest.mark.fault(87)
+def test_a_daemon_with_more_open_sessions_than_descriptors_starts(serve: Callable[..., Harness]) -> None:
+    daemon = serve()
+    sessions = [daemon.new() for _ in range(100)]
+    daemon.stop()
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80)))
+    assert sessions[-1].ask("Hello.")["outcome"] == "completed"
+
+
+@pytest.mark.cold
+@pytest.mark.fault(87)
+def test_a_client_with_many_connections_leaves_descriptors_for_turns(serve: Callable[..., Harness]) -> None:
+    daemon = serve(start=False)
+    daemon.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80)))
+    session = daemon.new()
+    flood = [daemon.wire() for _ in range(200)]
+    assert session.ask("Hello.")["outcome"] == "completed"
+    assert flood[0].call("ping") is not None
+    for wire in flood:
+        wire.close()
 
 
 def end_of(session: SessionProbe, turn_id: str) -> dict[str, Any] | None:

@@ -108,7 +108,7 @@ def test_a_daemon_that_is_killed_among_long_lines_goes_on_as_if_nothing_had_been
 
 
 def test_a_disk_that_refuses_long_payloads_for_a_while_loses_none(serve: Callable[..., Harness], said: Path) -> None:
-    daemon = serve(env={VARIABLE: "file.write=ENOSPC@6-8, file.rename=EIO@7-8"})
+    daemon = serve(env={VARIABLE: "file.write=ENOSPC@7-9, file.rename=EIO@8-9"})
     session = daemon.new()
     assert session.ask(f"@bytes {said}\nafter")["outcome"] == "completed"
     assert "turn waits for the disk" in daemon.log.read_text()

@@ -21,6 +21,7 @@ from clisup.config.model import RetentionConfig
 from clisup.daemon.ops.retention import Retention, removable_parts
 from clisup.errors import ClisupError, WorldError
 from clisup.policy.retention import Part, expired
+from clisup.policy.wall_time import ClockLook
 from clisup.store.journal_store import JournalStore
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import Segment, Stored
@@ -251,7 +252,7 @@ def test_segments_go_in_their_order_with_their_runs_also_where_the_file_system_s
         (8, (2,), 90.0),
         (11, (3,), 95.0),
     ]
-    assert expired(parts, now=92.0, days=60 / 86_400, limit=0) == []
+    assert expired(parts, clock=ClockLook(92.0, "b", 0.0), days=60 / 86_400, limit=0) == []
 
 
 async def _of_closed(manager: Any, names: str, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -213,7 +213,7 @@ def test_a_cli_that_crashes_again_and_again_makes_a_failed_session(daemon: Harne
 
 @pytest.mark.fault(2)
 @pytest.mark.parametrize("point", ["file.write=kill@{}", "file.rename=kill@{}", "file.after=kill@{}"])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [2, 3])
 def test_a_kill_while_a_session_is_made_leaves_it_whole_or_not_at_all(
     serve: Callable[..., Harness], point: str, number: int
 ) -> None:

@@ -25,7 +25,7 @@ def test_a_tool_is_still_a_tool_while_a_bad_disk_keeps_a_daemon_from_taking_up_i
     turn = session.prompt(f"@bash {sys.executable} -I -S {script} {go} {out} {daemon.socket} 2>&1")
     session.await_event("tool_use")
     daemon.kill()
-    daemon.env[VARIABLE] = "file.read=EIO@6-30"
+    daemon.env[VARIABLE] = "file.read=EIO@7-31"
     daemon.start()
     go.touch()
     until(out.exists)

@@ -12,19 +12,21 @@ import pytest
 
 from clisup.host.process import cgroups
 from clisup.host.process.cgroups import CgroupHome
+from clisup.host.process.markers import RunMarker
 
 HOME = CgroupHome.find()
 needs_cgroup = pytest.mark.skipif(
     not HOME.available, reason="no cgroup v2 can be made here (not root, nothing delegated)"
 )
 LIMIT_S = 20.0
+STATE = "1f.2a"
 
 
 @pytest.fixture
 def run() -> Iterator[tuple[str, str]]:
     """(session, cgroup) of a run."""
     session = str(uuid.uuid4())
-    path = HOME.make(session, 3)
+    path = HOME.make(RunMarker(session, 3, STATE))
     assert path is not None
     yield session, path
     cgroups.kill(path)
@@ -63,15 +65,42 @@ def test_a_kill_reaches_what_left_its_session_and_its_environment(run: tuple[str
 @needs_cgroup
 def test_a_run_is_found_again_by_the_next_daemon(run: tuple[str, str]) -> None:
     session, path = run
-    again = CgroupHome.find()
-    assert again.of(session, 3) == path and again.of(session, 4) is None
-    assert (session, 3) in again.leftovers()
-    assert again.make(session, 3) == path, "a daemon before this one had made it and died"
+    again, mark = CgroupHome.find(), RunMarker(session, 3, STATE)
+    assert again.of(mark) == path and again.of(mark._replace(run=4)) is None
+    assert (session, 3) in again.leftovers(STATE)
+    assert again.make(mark) == path, "a daemon before this one had made it and died"
+    assert cgroups.is_of(path, mark)
+
+
+@needs_cgroup
+@pytest.mark.fault(86)
+def test_a_run_of_another_state_directory_has_no_such_cgroup(run: tuple[str, str]) -> None:
+    session, path = run
+    other = RunMarker(session, 3, "1f.2b")
+    assert HOME.of(other) is None and not cgroups.is_of(path, other)
+    assert (session, 3) not in HOME.leftovers(other.state)
+
+
+@needs_cgroup
+def test_a_cgroup_that_clisup_0_1_0_made_is_found_without_the_id_of_a_state_directory() -> None:
+    mark = RunMarker(str(uuid.uuid4()), 3, STATE)
+    path = f"{HOME.path}/clisup-{mark.session}-3"
+    Path(path).mkdir()
+    try:
+        assert HOME.of(mark) == path and cgroups.is_of(path, mark)
+        assert (mark.session, 3) in HOME.leftovers(STATE)
+    finally:
+        assert cgroups.remove(path)
 
 
 def test_without_a_home_there_is_simply_none() -> None:
-    nowhere = CgroupHome(None)
-    assert (nowhere.available, nowhere.make("x", 1), nowhere.of("x", 1), nowhere.leftovers()) == (False, None, None, [])
+    nowhere, mark = CgroupHome(None), RunMarker("x", 1, STATE)
+    assert (nowhere.available, nowhere.make(mark), nowhere.of(mark), nowhere.leftovers(STATE)) == (
+        False,
+        None,
+        None,
+        [],
+    )
 
 
 def test_a_cgroup_that_is_gone_is_empty_and_takes_no_kill(tmp_path: Path) -> None:

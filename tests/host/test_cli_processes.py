@@ -21,7 +21,7 @@ from clisup.host.process.cli_processes import FILE_BYTES, OwnProcesses, Question
 from clisup.policy.cli_files import StaleLock
 
 NATIVE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())  # command lines are seen by tests that run beside this one
-OWN = OwnProcesses(str(uuid.uuid4()))
+OWN = OwnProcesses(str(uuid.uuid4()), "1f.2a")
 RULES = ClaudePresence()
 Start = Callable[..., int]
 
@@ -82,7 +82,7 @@ def test_the_holder_of_a_lock_has_the_session_open_until_its_end(tmp_path: Path)
         assert holder.stdout is not None and holder.stdout.readline()
         others = [Question(CodexPresence(), str(tmp_path), name, OWN) for name in (NATIVE, NATIVE[::-1], "../x")]
         assert find_writers(others) == [holder.pid, None, None]
-        ours = OwnProcesses(OWN.session_id, os.getpid())
+        ours = OWN._replace(keeper_pid=os.getpid())
         assert find_writers([Question(CodexPresence(), str(tmp_path), NATIVE, ours)]) == [None]
         holder.kill()
     assert find_writers(others) == [None] * 3 and lock.exists()
@@ -121,8 +121,15 @@ def test_a_process_of_the_session_itself_is_no_stranger(tmp_path: Path, start: S
     assert writer(tmp_path) is None
     pid = start()
     say(tmp_path, pid)
-    assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=os.getpid())) is None
-    assert writer(tmp_path, OwnProcesses(OWN.session_id, keeper_pid=2**22)) == pid
+    assert writer(tmp_path, OWN._replace(keeper_pid=os.getpid())) is None
+    assert writer(tmp_path, OWN._replace(keeper_pid=2**22)) == pid
+
+
+@pytest.mark.fault(86)
+def test_a_process_of_a_copy_of_the_session_is_a_stranger(tmp_path: Path, start: Start) -> None:
+    pid = start(CLISUP_SESSION=OWN.session_id, CLISUP_STATE_ID="1f.2b")
+    say(tmp_path, pid)
+    assert writer(tmp_path) == pid
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start what looks like a set-uid program of another user")

@@ -56,6 +56,14 @@ def test_it_is_taken_by_whom_it_is_meant_for(pid: str, count: str, said: object,
     assert json.loads(done.stdout) == [said, inheritable]
 
 
+@pytest.mark.fault(92)
+@pytest.mark.parametrize("count", ["3", "100000", "9" * 30])
+def test_a_descriptor_that_is_closed_is_named(count: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PASS, "own", count], capture_output=True, text=True, check=True)
+    said, _ = json.loads(done.stdout)
+    assert "is not open" in said or "cannot serve the 3 sockets" in said
+
+
 def test_a_successor_is_not_told_of_it_twice() -> None:
     assert activated_descriptors({}) == {}
     env = {"LISTEN_PID": "7", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "s", "HOME": "/h"}

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from clisup.host.process import tree
+from clisup.host.process.markers import RunMarker
 from clisup.host.process.tree import marked_runs, run_of, sweep
 
 HIDING = {
@@ -34,10 +35,11 @@ os.path.exists(sys.argv[1]) or say()
 time.sleep(1000)
 """
 Start = Callable[..., int]
+STATE = "1f.2a"
 
 
 def marked_pids(session: str, run: int) -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and run_of(int(name)) == (session, run)]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and run_of(int(name), STATE) == (session, run)]
 
 
 @pytest.fixture
@@ -92,8 +94,12 @@ def dead_pid() -> int:
     return process.pid
 
 
-def markers(session: str, run: int = 3) -> dict[str, str]:
-    return {"CLISUP_SESSION": session, "CLISUP_RUN": str(run)}
+def mark(session: str, run: int = 3, state: str = STATE) -> RunMarker:
+    return RunMarker(session, run, state)
+
+
+def markers(session: str, run: int = 3, state: str = STATE) -> dict[str, str]:
+    return mark(session, run, state).variables()
 
 
 @pytest.mark.fault(4)
@@ -101,7 +107,7 @@ def markers(session: str, run: int = 3) -> dict[str, str]:
 async def test_a_marked_process_is_found_and_killed_however_it_hides(start: Start, session: str, how: str) -> None:
     pid = start(markers(session), HIDING[how])
     until(lambda: marked_pids(session, 3) == [pid])  # its parents are on their way out
-    killed = await sweep(session, 3)
+    killed = await sweep(mark(session))
     assert [process["pid"] for process in killed] == [pid]
     assert killed[0]["comm"].startswith("python")
     assert not living(pid)
@@ -114,19 +120,19 @@ async def test_a_process_that_its_parent_reaps_at_once_is_named(
     pid = start(markers(session))
     kill = tree._kill
 
-    def kill_and_reap(pid: int, wanted: frozenset[bytes]) -> bool:
-        done = kill(pid, wanted)
+    def kill_and_reap(pid: int, mark: RunMarker | None) -> bool:
+        done = kill(pid, mark)
         os.waitpid(pid, 0)
         return done
 
     monkeypatch.setattr(tree, "_kill", kill_and_reap)
-    (killed,) = await sweep(session, 3)
+    (killed,) = await sweep(mark(session))
     assert killed["pid"] == pid and killed["comm"].startswith("python")
 
 
 async def test_every_process_of_a_run_is_killed_and_named(start: Start, session: str) -> None:
     pids = {start(markers(session)) for _ in range(4)}
-    assert {process["pid"] for process in await sweep(session, 3)} == pids
+    assert {process["pid"] for process in await sweep(mark(session))} == pids
     assert not any(living(pid) for pid in pids)
 
 
@@ -147,8 +153,24 @@ async def test_a_process_without_the_whole_marker_is_left_alone(
     start: Start, session: str, other: dict[str, str]
 ) -> None:
     pid = start({name: value.format(session=session) for name, value in other.items()})
-    assert await sweep(session, 3) == []
+    assert await sweep(mark(session)) == []
     assert living(pid)
+
+
+@pytest.mark.fault(86)
+async def test_a_process_of_the_same_run_of_another_state_directory_is_left_alone(start: Start, session: str) -> None:
+    pid = start(markers(session, state="1f.2b"))
+    assert (session, 3) not in marked_runs(STATE)
+    assert await sweep(mark(session)) == []
+    assert living(pid)
+
+
+async def test_a_process_that_clisup_0_1_0_started_is_found_without_the_id_of_a_state_directory(
+    start: Start, session: str
+) -> None:
+    pid = start({"CLISUP_SESSION": session, "CLISUP_RUN": "3", "CLISUP_STATE_DIR": "/somewhere"})
+    assert (session, 3) in marked_runs(STATE)
+    assert [process["pid"] for process in await sweep(mark(session))] == [pid]
 
 
 async def test_a_process_that_cleared_its_environment_is_not_found(start: Start, session: str) -> None:
@@ -161,25 +183,25 @@ async def test_a_process_that_cleared_its_environment_is_not_found(start: Start,
 async def test_a_keeper_that_hangs_goes_first(start: Start, session: str) -> None:
     keeper = start({}, name="keeper.py")
     cli = start(markers(session))
-    killed = await sweep(session, 3, keeper=keeper)
+    killed = await sweep(mark(session), keeper=keeper)
     assert [process["pid"] for process in killed] == [cli]
     until(lambda: not living(keeper))
 
 
 async def test_another_program_that_holds_the_lock_of_a_keeper_is_not_killed(start: Start, session: str) -> None:
     other = start({}, name="editor.py")
-    assert await sweep(session, 3, keeper=other) == []
+    assert await sweep(mark(session), keeper=other) == []
     assert living(other)
 
 
 @pytest.mark.fault(7)
 async def test_a_pid_that_is_nobodys_is_no_trouble(session: str) -> None:
-    assert await sweep(session, 3, keeper=dead_pid()) == []
+    assert await sweep(mark(session), keeper=dead_pid()) == []
 
 
 async def test_a_sweep_that_finds_nothing_is_over_at_once(session: str) -> None:
     with trio.fail_after(30):
-        assert await sweep(session, 1) == []
+        assert await sweep(mark(session, 1)) == []
 
 
 @pytest.mark.parametrize(
@@ -194,9 +216,9 @@ async def test_a_sweep_that_finds_nothing_is_over_at_once(session: str) -> None:
 )
 def test_a_process_that_carries_nonsense_is_of_no_run(start: Start, session: str, run: str) -> None:
     """Any user's process can carry any words, and a daemon of root reads them all at its start."""
-    mark, good = str(uuid.uuid4()), str(uuid.uuid4())
-    start({"CLISUP_SESSION": session.format(session=mark), "CLISUP_RUN": run})
+    odd, good = str(uuid.uuid4()), str(uuid.uuid4())
+    start({"CLISUP_SESSION": session.format(session=odd), "CLISUP_RUN": run})
     start({"CLISUP_SESSION": good, "CLISUP_RUN": "3"})
-    found = marked_runs()
+    found = marked_runs(STATE)
     assert (good, 3) in found
-    assert not [one for one, _ in found if mark in one]
+    assert not [one for one, _ in found if odd in one]

@@ -36,6 +36,7 @@ GOOD = MachineFacts(
     log=("journald", 0),
     search_path="/usr/bin:/bin",
     notify=({"name": "hook", "failing_since": None, "error": None, "given_up": 0},),
+    turns=(40, "memory"),
 )
 FAILING = {"name": "hook", "failing_since": "2026", "error": "HTTP 503", "given_up": 0}
 
@@ -93,6 +94,10 @@ def test_a_good_machine_has_every_check_in_order_and_all_of_them_ok() -> None:
         ("kernel", {"missing": ("pidfd_open (Operation not permitted)",)}, "fail"),
         ("kernel", {"kernel": (5, 10)}, "warn"),
         ("processes", {"hidden": True}, "warn"),
+        ("limits", {"turns": (8, "open files")}, "warn"),
+        ("limits", {"turns": (8, "memory")}, "ok"),
+        ("limits", {"turns": (80, "processes")}, "ok"),
+        ("limits", {"file_size": 102400}, "warn"),
         ("clock", {"time": 0.0}, "fail"),
         ("clock", {"time": 1e30}, "fail"),
         ("clock", {"synchronised": False}, "warn"),
@@ -108,6 +113,8 @@ def test_each_trouble_has_its_word_and_a_way_out(check: str, facts: dict[str, ob
 def test_what_a_check_says_is_what_the_daemon_does() -> None:
     assert "checked once a second" in finding("cgroup", cgroup=None).detail
     assert "the next clisup run starts the daemon" in finding("systemd", service=ServiceFacts()).detail
+    lost = finding("log", log=("json", 3), daemon={"version": "1", "pid": 7, "state": "ready", "log_file": "/l"})
+    assert "3 lines were lost, because /l could not be written" in lost.detail
     assert "kill -9 7, then clisup start" in finding("daemon", daemon=None, holder=7).fix
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clisup.policy.retention import DAY_S, Part, expired, shares
+from clisup.policy.wall_time import ClockLook
 
 NOW = 1_000 * DAY_S
 
@@ -14,13 +16,20 @@ def part(days_ago: float, size: int = 10, session: str = "s", upto: int | None =
     return Part(session, upto, (), size, NOW - days_ago * DAY_S)
 
 
-def gone(parts: list[Part], *, days: float = 0, limit: int = 0, kept: int = 0) -> list[Part]:
-    return expired(parts, now=NOW, days=days, limit=limit, kept=kept)
+def gone(parts: list[Part], *, days: float = 0, limit: int = 0, kept: int = 0, since: float = 0) -> list[Part]:
+    return expired(parts, clock=ClockLook(NOW, "b", 0.0, since=since), days=days, limit=limit, kept=kept)
 
 
 def test_what_is_older_than_the_limit_goes_oldest_first() -> None:
     young, old, older = part(29), part(31), part(40)
     assert gone([young, old, older], days=30) == [older, old]
+
+
+@pytest.mark.fault(88)
+def test_ages_count_from_the_moment_at_which_the_clock_was_set() -> None:
+    parts = [part(7300), part(40)]
+    assert gone(parts, days=30, since=NOW - 29 * DAY_S) == []
+    assert gone(parts, days=30, since=NOW - 31 * DAY_S) == parts
 
 
 def test_above_the_size_the_oldest_go_until_it_fits() -> None:

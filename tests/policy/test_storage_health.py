@@ -6,7 +6,16 @@ import errno
 
 import pytest
 
-from clisup.policy.storage_health import CALM_S, StorageHealth
+from clisup.policy.storage_health import CALM_S, HOPELESS_S, StorageHealth, is_hopeless
+
+
+@pytest.mark.fault(90)
+def test_space_can_be_freed_but_a_limit_and_after_a_while_a_broken_disk_are_not_waited_for() -> None:
+    long = HOPELESS_S + 1
+    assert not is_hopeless(errno.ENOSPC, long) and not is_hopeless(errno.EDQUOT, long)
+    assert is_hopeless(errno.EFBIG, 0)
+    for number in (errno.EIO, errno.EROFS):
+        assert is_hopeless(number, long) and not is_hopeless(number, 1)
 
 
 @pytest.mark.fault(55)

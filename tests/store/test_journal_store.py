@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,17 @@ def file_size_limit(size: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_new_journal_is_empty_and_its_first_event_has_seq_1(tmp_path: Path) -> None:
@@ -433,6 +444,49 @@ def test_after_a_failed_sync_nothing_counts_as_synced_before_a_segment_was_begun
     again = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
     assert next(iter(again.load())).snapshot == {"turns": 9}
     assert seqs(store) == [1, 2, 3] and not store.wants_snapshot(1)
+
+
+@pytest.mark.fault(87)
+def test_a_journal_at_rest_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    store.rest()
+    assert open_segments(tmp_path) == 1, "its events are not synced yet"
+    store.sync(store.unsynced())
+    store.rest()
+    store.rest()
+    assert open_segments(tmp_path) == 0
+    grow(store, 1)
+    assert segments(tmp_path) == ["000000000001.jsonl"] and seqs(store) == [1, 2, 3] == seqs(opened(tmp_path))
+
+
+@pytest.mark.parametrize("spoil", [os.unlink, lambda path: os.truncate(path, 3), lambda path: os.truncate(path, 10**6)])
+def test_a_journal_that_was_changed_at_rest_goes_on_in_a_segment_that_begins_with_the_state(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    store.sync(store.unsynced())
+    store.rest()
+    spoil(tmp_path / "000000000001.jsonl")
+    grow(store, 1, turns=9)
+    assert segments(tmp_path)[-1] == "000000000003.jsonl"
+    again = JournalStore(str(tmp_path), segment_bytes=SEGMENT)
+    first, *_ = again.load()
+    assert first.snapshot == {"turns": 9} and again.next_seq == 4
+
+
+@pytest.mark.usefixtures("disarmed")
+def test_a_journal_at_rest_that_cannot_be_opened_takes_nothing_and_goes_on_later(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    grow(store, 2)
+    store.sync(store.unsynced())
+    store.rest()
+    with no_descriptors(), pytest.raises(WorldError) as caught:
+        grow(store, 1)
+    assert caught.value.kind == "overloaded"
+    grow(store, 1)
+    assert segments(tmp_path) == ["000000000001.jsonl"] and seqs(store) == [1, 2, 3]
 
 
 def test_a_journal_that_cannot_be_loaded_holds_no_file_open_once_it_is_closed(tmp_path: Path) -> None:

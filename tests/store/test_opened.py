@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,28 @@ def test_a_recorded_cgroup_of_another_name_is_none(session: SessionDir) -> None:
     assert run.cgroup() is None
     run.amend_intent(cgroup=f"/tmp/clisup-{SESSION}-1")
     assert run.cgroup() is None
+
+
+@pytest.mark.fault(91)
+def test_old_prompts_go_and_what_is_not_the_daemons_stays(session: SessionDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = Path(session.path, "prompts")
+    (prompts / "@eaDir").mkdir(parents=True)
+    for name in ("t1.json", "t2.json", "t3.json.123.tmp"):
+        (prompts / name).write_text("{}")
+    session.keep_prompts(["t2"])
+    assert sorted(path.name for path in prompts.iterdir()) == ["@eaDir", "t2.json"]
+
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    session.keep_prompts([])  # a line in the log, and no reason not to read the session
+    assert (prompts / "t2.json").exists()
+
+
+@pytest.mark.fault(86)
+def test_the_runs_of_a_copy_have_another_mark(session: SessionDir, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(tmp_path / "sessions", state / "sessions")
+    original, copy = session.run(1).mark(), SessionDir(str(state), SESSION).run(1).mark()
+    assert original[:2] == copy[:2] and original != copy

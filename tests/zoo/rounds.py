@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker
 from clisup.host.process.tree import sweep
 from tests.keeper.keeper_probe import KEEPER, KeeperProbe, eventually
 from tests.zoo import animals
@@ -61,7 +62,7 @@ def play(task: Task, home: cgroups.CgroupHome, keeper_file: Path = KEEPER) -> Ou
     """Play one round, and leave nothing of it."""
     KeeperProbe.file = keeper_file
     session = str(uuid.uuid4())
-    cgroup = home.make(session, 1) if task.method == "cgroup" else None
+    cgroup = home.make(_mark(session)) if task.method == "cgroup" else None
     with Cage(cgroup) as cage:
         probe = _start(task, cage, session)
         try:
@@ -70,9 +71,13 @@ def play(task: Task, home: cgroups.CgroupHome, keeper_file: Path = KEEPER) -> Ou
             probe.close()
 
 
+def _mark(session: str) -> RunMarker:
+    return RunMarker(session, 1, "0.0")
+
+
 def _start(task: Task, cage: Cage, session: str) -> KeeperProbe:
     then = {"exit": "exits", "TERM": ("stays", "stubborn")[task.number % 2]}.get(task.ending, "stays")
-    marker = {"CLISUP_SESSION": session, "CLISUP_RUN": "1"}
+    marker = _mark(session).variables()
     return KeeperProbe(
         cage.run, [os.path.realpath("/proc/self/exe"), *PYTHON, task.kind, then], marker=marker,
         env={"PATH": "/usr/bin:/bin", **marker}, cwd=str(cage.tree), cgroup=cage.cgroup,
@@ -132,7 +137,7 @@ def _keeper_killed(task: Task, cage: Cage, probe: KeeperProbe, session: str) -> 
             assert cage.cgroup and cgroups.kill(cage.cgroup)
             eventually(lambda: not cgroups.populated(str(cage.cgroup)), "the cgroup's death certificate")
         else:
-            trio.run(lambda: sweep(session, 1))
+            trio.run(lambda: sweep(_mark(session)))
         _, all_died = cage.last_death(host, MOMENT_S)
     finally:
         os.close(host)

@@ -16,6 +16,7 @@ from clisup.daemon.clients.connection import Connection, Handlers
 from clisup.daemon.clients.fair_share import FairShare
 from clisup.daemon.metrics import Metrics
 from clisup.errors import ClisupError, UsageError
+from clisup.host.capacity import connections_at_once
 from clisup.host.log import event_logger
 from clisup.host.shortage import overloaded
 from clisup.host.sockets import Peer, comes_from, own_uids, peer_of
@@ -149,11 +150,13 @@ class Server:
                 kind="permission_denied",
                 hint="run a daemon of your own",
             )
-        if self._of_uid[peer.uid, below] >= self._config.max_connections:
+        limit = connections_at_once(self._config.max_connections)
+        if self._of_uid[peer.uid, below] >= limit:
+            short = limit < self._config.max_connections
             return UsageError(
-                f"too many connections: {self._config.max_connections} is the limit of one user",
+                f"too many connections: {limit} is the limit of one user",
                 kind="overloaded",
-                hint="close connections, or raise daemon.max_connections",
+                hint=f"close connections, or raise {'the limit of open files' if short else 'daemon.max_connections'}",
                 retry_after_s=1,
             )
         if below and not self._bridged():

@@ -111,6 +111,7 @@ class Recorder:
                 self.ledger.apply(record, max_keys=self._max_keys)
             if self.ledger.current is not None:
                 self._recall_spending(max(self.ledger.current.began_seq, self._store.head_seq))
+            self.rest()
         except BaseException:
             self._store.close()
             raise
@@ -292,6 +293,10 @@ class Recorder:
                 began = clock.monotonic()
                 await in_thread(_synced, self._store, self._store.unsynced(), then)
                 self.meter.metrics.observe("clisup_journal_sync_duration_seconds", clock.monotonic() - began)
+
+    def rest(self) -> None:
+        """Give up the journal's descriptor until the next event."""
+        self._store.rest()
 
     def close(self) -> None:
         """Close the files."""

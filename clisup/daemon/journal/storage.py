@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from types import TracebackType
@@ -68,6 +69,8 @@ class Storage:
         """Report an error. A `storage_failed` or `overloaded` with an errno counts as trouble."""
         if error.kind not in ("storage_failed", "overloaded") or "errno" not in error.data:
             return
+        if error.data["errno"] == errno.EFBIG:
+            return  # the limit of one file is no state of the disk
         now, ts = clock.monotonic(), clock.timestamp()
         if error.kind == "overloaded":
             changed = self._health.overloaded(error.message, now=now, ts=ts)

@@ -15,12 +15,13 @@ from clisup.daemon.sessions.registry import Manager
 from clisup.daemon.sessions.session import Session
 from clisup.daemon.worktrees.worktrees import Worktrees
 from clisup.errors import ClisupError
-from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.threads import in_thread
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part
+from clisup.policy.wall_time import ClockLook, age_of
+from clisup.store.clock_store import look_at_clock
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import look_at
 from clisup.wire.params import GcParams
@@ -137,8 +138,9 @@ async def tidy_worktrees(
 def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Removable]:
     """Yield everything that may be removed. Blocks while it reads names and sizes. Raises `OSError`."""
     whole = {part.session_id: part for part in due if part.upto is None}
+    look = look_at_clock(facts.state_dir, keep=False)
     for session in facts.sessions:
-        if session.closed and (why := _reason(session, older_than_s, whole)):
+        if session.closed and (why := _reason(session, older_than_s, whole, look)):
             yield Removable("session", session.dir.path, garbage.size_of(session.dir.path), why, session.dir.id)
         elif session.quiet:
             yield from garbage.of_runs(session.dir)
@@ -149,7 +151,9 @@ def find(facts: Facts, older_than_s: float, due: Iterable[Part]) -> Iterator[Rem
             yield Removable("events", journal, part.size, f"{_DUE}: up to seq {part.upto}", part.session_id, part)
     yield from garbage.trash(facts.state_dir)
     yield from garbage.temporary(facts.state_dir)
-    yield from garbage.empty_cgroups(facts.cgroups, facts.runs, frozenset(s.dir.id for s in facts.sessions))
+    yield from garbage.empty_cgroups(
+        facts.cgroups, facts.state_dir, facts.runs, frozenset(s.dir.id for s in facts.sessions)
+    )
     yield from garbage.around_sockets(facts.socket, served=facts.served)
     yield from garbage.cli_sockets(session.dir for session in facts.sessions)
 
@@ -186,7 +190,7 @@ def _as_text(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> str | None:
+def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part], look: ClockLook) -> str | None:
     """Return the reason to remove a closed session, or None. Its age is the age of its last journal file."""
     if session.dir.id in due:
         return f"closed, and {_DUE}"
@@ -195,7 +199,7 @@ def _reason(session: SessionFact, older_than_s: float, due: dict[str, Part]) -> 
     except OSError:
         return None  # an unreadable session stays
     written = max((segment.written for segment in segments), default=0.0)
-    age = clock.wall() - written
+    age = age_of(written, look)
     return f"closed {age / 86_400:.1f} days ago" if age >= older_than_s else None
 
 

@@ -16,6 +16,7 @@ from clisup.config.tables import GatewayConfig
 from clisup.daemon.backends import Backend
 from clisup.errors import ClisupError
 from clisup.host import clock
+from clisup.host.capacity import file_size_limit, turns_at_once
 from clisup.host.files import read_file
 from clisup.host.locks import lock_holder
 from clisup.host.machine import directory_facts, hides_processes, kernel_version, missing_features, user_name
@@ -97,6 +98,8 @@ async def diagnose_machine(around: Surroundings) -> list[Finding]:
         service=service,
         time=clock.wall(),
         synchronised=clock.synchronised(),
+        turns=turns_at_once(0),
+        file_size=file_size_limit(),
     )
     return check_machine(facts)
 

@@ -19,6 +19,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.locks import lock_holder
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker, state_id
 from clisup.host.sockets import is_gone
 from clisup.policy.retention import Part
 from clisup.store.session_dir import SCRATCH, RunDir, SessionDir
@@ -109,11 +110,12 @@ def private_of(directory: SessionDir) -> Iterator[Removable]:
 
 
 def empty_cgroups(
-    home: cgroups.CgroupHome, spared: frozenset[tuple[str, int]], known: frozenset[str]
+    home: cgroups.CgroupHome, state_dir: str, spared: frozenset[tuple[str, int]], known: frozenset[str]
 ) -> Iterator[Removable]:
-    """Yield empty cgroups of runs of `known` sessions."""
-    for session_id, number in home.leftovers():
-        path = home.of(session_id, number)
+    """Yield empty cgroups of runs of `known` sessions of the state directory."""
+    state = state_id(state_dir) if known else ""
+    for session_id, number in home.leftovers(state):
+        path = home.of(RunMarker(session_id, number, state))
         if path and session_id in known and (session_id, number) not in spared and not cgroups.populated(path):
             yield Removable("cgroup", path, 0, "empty, and its run has ended", session_id)
 

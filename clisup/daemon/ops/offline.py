@@ -40,6 +40,7 @@ from clisup.model.structs import JsonObject
 from clisup.ops.drift import OVERLAP, NameCheck, Scan, compare, looks_secret, remember
 from clisup.policy.retention import Part
 from clisup.policy.secrets.redact import Redactor
+from clisup.store.clock_store import look_at_clock
 from clisup.store.cursor_store import CursorStore
 from clisup.store.drift_store import load_checks, load_drift, save_checks
 from clisup.store.journal_reader import Segments
@@ -367,7 +368,7 @@ def _due(state_dir: str, stored: list[StoredSession], config: Config) -> list[Pa
         held = session.ledger.active_turn is not None or bool(session.ledger.queue)
         mine = removable_parts(session_id, sizes, closed=session.closed, next_seq=session.next_seq, last_too=False)
         found.append((sizes, [] if held else mine))
-    return due_of(found, limits)
+    return due_of(found, limits, look_at_clock(state_dir, keep=False))
 
 
 def _remove_all(state_dir: str, items: list[Removable], config: Config) -> dict[str, str]:

@@ -23,6 +23,8 @@ from clisup.host.threads import in_thread
 from clisup.model.events import Actor
 from clisup.model.lifecycle import SessionState
 from clisup.policy.retention import Part, expired, shares
+from clisup.policy.wall_time import ClockLook, age_of
+from clisup.store.clock_store import look_at_clock
 from clisup.store.journal_reader import Segments
 from clisup.store.session_dir import SessionDir
 from clisup.store.stored_sizes import Stored, look_at
@@ -85,12 +87,17 @@ class Retention:
     async def close_idle(self) -> int:
         """Close the sessions whose last event is older than `retention.idle_close`, and return their number."""
         limit, closed = self._config.idle_close, 0
-        if not limit:
+        if not limit or not list(self._manager):
             return 0
         actor = Actor(uid=os.getuid(), pid=os.getpid(), client="clisup")
+        look = await in_thread(look_at_clock, self._manager.state_dir)
         for session in list(self._manager):
             since = session.idle_since()
-            if since is None or clock.age_of(since) < limit or self._manager.services.storage.stopping:
+            if (
+                since is None
+                or age_of(clock.seconds_of(since), look) < limit
+                or self._manager.services.storage.stopping
+            ):
                 continue
             try:
                 await session.close_idle(actor, f"it had no event for {limit:g} s (daemon.retention.idle_close)")
@@ -103,10 +110,10 @@ class Retention:
 
     async def due(self) -> list[Part]:
         """Return the parts to remove now, oldest first. An unreadable session is logged and skipped."""
-        if not self._config.days and not self._config.bytes:
+        sessions = list(self._manager)
+        if not sessions or not (self._config.days or self._config.bytes):
             return []
         found: list[tuple[Stored, list[Part]]] = []
-        sessions = list(self._manager)
         for at in range(0, len(sessions), LOOKED_AT_ONCE):
             some = sessions[at : at + LOOKED_AT_ONCE]
             looks = await in_thread(_look_at_all, [session.dir for session in some])
@@ -115,7 +122,7 @@ class Retention:
                     _log_failure(look)
                 else:
                     found.append((look, _parts(session, look)))
-        return due_of(found, self._config)
+        return due_of(found, self._config, await in_thread(look_at_clock, self._manager.state_dir))
 
     async def remove(self, part: Part) -> None:
         """Remove one due part, unless a client was faster. Raises `UsageError` or `WorldError(storage_failed)`."""
@@ -165,14 +172,14 @@ def _parts(session: Session, stored: Stored) -> list[Part]:
     return removable_parts(session.id, stored, closed=closed, next_seq=next_seq, last_too=may_end)
 
 
-def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig) -> list[Part]:
+def due_of(found: Iterable[tuple[Stored, list[Part]]], config: RetentionConfig, look: ClockLook) -> list[Part]:
     """Return the parts to remove, oldest first. `found` has the disk usage and the removable parts of each session."""
     parts: list[Part] = []
     kept = 0
     for stored, mine in found:
         parts += mine
         kept += sum(s.size for s in stored.segments) + sum(stored.runs.values()) - sum(part.size for part in mine)
-    return expired(parts, now=clock.wall(), days=config.days, limit=config.bytes, kept=kept)
+    return expired(parts, clock=look, days=config.days, limit=config.bytes, kept=kept)
 
 
 def removable_parts(session_id: str, stored: Stored, *, closed: bool, next_seq: int, last_too: bool) -> list[Part]:

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.journal.storage import STORAGE_RETRY_S, Storage
 from clisup.errors import WorldError
+from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.threads import in_thread
 from clisup.model.events import EventBase, StderrLine, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.policy.spill import Blob, raw_name
+from clisup.policy.storage_health import is_hopeless
 from clisup.store.session_dir import RunDir
 
 __all__ = ["Batch", "UnparsedLines"]
@@ -48,6 +50,7 @@ class Batch:
         self._blobs: list[Blob] = []
         self._long: list[Blob] = []
         self._writing = trio.Lock()
+        self._refused_at = 0.0
         self.blocked_by: set[str] = set()  # "journal", "spool": the files that the disk refuses to write
 
     def add(self, item: Item, blobs: Sequence[Blob] = ()) -> None:
@@ -116,7 +119,11 @@ class Batch:
                 return done
 
     async def wait_for_disk(self, error: WorldError) -> None:
-        """Record a refusal of the disk, and wait until the next try."""
+        """Record a refusal of the disk, and wait until the next try. Raises the error if there is no hope."""
+        if "journal" not in self.blocked_by:
+            self._refused_at = clock.monotonic()
+        if is_hopeless(int(error.data.get("errno", 0)), clock.monotonic() - self._refused_at):
+            raise error
         if not self.blocked_by:
             _log.error("turn waits for the disk", session=self._dir.session, run=self._dir.number, error=error.message)
         self.set_blocked("journal", True)

@@ -360,5 +360,5 @@ class KeeperLink:
     async def _sweep(self, keeper: int | None = None) -> list[dict[str, Any]]:
         """Kill the run's processes and the orphans of the keeper. Return the killed processes."""
         cgroup = self._dir.cgroup()
-        killed = await sweep(self._session_id, self._run, keeper=keeper, cgroup=cgroup)
+        killed = await sweep(self._dir.mark(), keeper=keeper, cgroup=cgroup)
         return killed + (await self._orphans.end() if self._orphans is not None else [])

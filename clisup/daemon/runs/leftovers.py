@@ -13,6 +13,7 @@ from typing import Any
 from clisup.errors import WorldError
 from clisup.host.locks import lock_holder
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker, state_id
 from clisup.host.process.tree import marked_runs, sweep
 from clisup.model.structs import JsonObject
 from clisup.store.session_dir import RunDir, SessionDir
@@ -29,11 +30,13 @@ async def end_leftovers(
     tells of an exit record whether its run has released processes on purpose.
     """
     ended: list[dict[str, Any]] = []
-    for session_id, number in sorted({*home.leftovers(), *marked_runs()}):
+    state = state_id(state_dir)
+    for session_id, number in sorted({*home.leftovers(state), *marked_runs(state)}):
         if not _dead(state_dir, session_id, number, (session_id, number) in supervised, released):
             continue
-        cgroup = home.of(session_id, number)
-        killed = await sweep(session_id, number, cgroup=cgroup)
+        mark = RunMarker(session_id, number, state)
+        cgroup = home.of(mark)
+        killed = await sweep(mark, cgroup=cgroup)
         ended += [{"session": session_id, "run": number, **process} for process in killed]
         if cgroup is not None:
             cgroups.remove(cgroup)
@@ -56,7 +59,7 @@ async def end_unsupervised(state_dir: str, session_id: str) -> list[int]:
 
 async def end_run(run: RunDir) -> None:
     """End an unsupervised run: the keeper first, then the rest of the process tree."""
-    await sweep(run.session, run.number, keeper=keeper_of(run), cgroup=_cgroup_of(run))
+    await sweep(run.mark(), keeper=keeper_of(run), cgroup=_cgroup_of(run))
 
 
 def keeper_of(run: RunDir) -> int | None:

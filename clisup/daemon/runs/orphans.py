@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from clisup.errors import WorldError
+from clisup.host.process.markers import state_id
 from clisup.host.process.tree import KILL_LIMIT_S, KILL_PAUSE_S, name_of, run_of
 from clisup.host.sockets import is_marked
 from clisup.model.structs import JsonObject
@@ -73,9 +74,9 @@ class Orphans:
             return False
         if not self._keeps():
             return True
-        if (run := run_of(pid)) is None:
-            return False
         try:
+            if (run := run_of(pid, state_id(self._state_dir))) is None:
+                return False
             return not self.released(SessionDir(self._state_dir, run[0]).run(run[1]).exit_record())
         except WorldError:
             return False  # the disk does not tell whether the run released the process

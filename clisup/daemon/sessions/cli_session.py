@@ -20,6 +20,7 @@ from clisup.daemon.sessions.context import SessionContext
 from clisup.errors import ClisupError, UsageError
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses, Question, find_writers
+from clisup.host.process.markers import state_id
 from clisup.host.threads import in_thread
 from clisup.model.events import Notice
 from clisup.model.sessions.ledger import TurnRecord
@@ -124,7 +125,7 @@ class CliSession:
     async def check_writers(self) -> None:
         """Raise `UsageError(session_busy)` if a foreign process has the native session open."""
         context = self._context
-        own = OwnProcesses(context.id, context.keeper_pid())
+        own = OwnProcesses(context.id, state_id(context.services.state_dir), context.keeper_pid())
         await check_foreign_writer(context.services, context.backend, context.request_env, context.native_id, own)
 
     async def check_before_run(self, turn_id: str) -> None:

@@ -84,7 +84,7 @@ class Launcher:
         number = context.dir.next_run(context.ledger.runs)
         draft = self._draft(tool, turn_id, prompt, self._cli.name(mode, number), number)
         run_dir = context.dir.run(number)
-        cgroup = context.services.cgroups.make(context.id, number)
+        cgroup = context.services.cgroups.make(run_dir.mark())
         if cgroup is not None:
             # The watchdog checks both limits as well, each second, because a cgroup may lack the controllers. rlimits do
             # not help: RLIMIT_AS breaks node and bun, and RLIMIT_NPROC counts all processes of the user.
@@ -133,7 +133,7 @@ class Launcher:
         request = self._request(argv, prompt, named, context.dir.run(number))
         request = dataclasses.replace(request, later=later, prompt_id=prompt_id(context.id, turn_id, number))
         spec = backend.adapter.launch(request)
-        markers = {"CLISUP_SESSION": context.id, "CLISUP_RUN": str(number)}
+        markers = context.dir.run(number).mark().variables()
         env, _ = backend.environment(
             request_env=context.request_env, sets=spec.env, closed=spec.closed_env, markers=markers
         )

@@ -22,6 +22,7 @@ from clisup.errors import UsageError, WorldError
 from clisup.host import clock
 from clisup.host.log import event_logger
 from clisup.host.process.cli_processes import OwnProcesses
+from clisup.host.process.markers import state_id
 from clisup.host.threads import in_thread
 from clisup.model.events import Actor
 from clisup.store.opened import Opened
@@ -75,7 +76,7 @@ class SessionOpening:
             # Without the lock: a CLI with a slow version report delays its own clients only.
             await backend.ready()
             if (native_id := params.resume_native_id) is not None:
-                own = OwnProcesses(session_id)
+                own = OwnProcesses(session_id, state_id(self._services.state_dir))
                 await check_foreign_writer(self._services, backend, params.env or {}, native_id, own)
         check = partial(self._check, session_id, params)
         if params.history or params.worktree:

@@ -26,10 +26,10 @@ from clisup.daemon.sessions.session_row import totals_of
 from clisup.daemon.tools.calls import SessionTools
 from clisup.errors import ClisupError, UsageError
 from clisup.host import clock
+from clisup.host.capacity import live_at_once, turns_at_once
 from clisup.host.log import event_logger
 from clisup.host.process.cgroups import CgroupHome
 from clisup.host.process.helpers import HELPERS
-from clisup.host.process.own_process import machine_memory
 from clisup.host.shortage import shortage_of
 from clisup.host.threads import in_thread
 from clisup.model.events import Actor
@@ -40,18 +40,12 @@ from clisup.store.session_dir import SessionDir, empty_trash, list_sessions
 from clisup.store.transcripts import CopyInProgress
 from clisup.wire.params import SessionForkParams, SessionNewParams
 
-__all__ = ["BYTES_PER_CLI", "Manager", "default_max_running"]
+__all__ = ["Manager"]
 
-BYTES_PER_CLI = 300 * 1024 * 1024  # claude 2.1.329 takes 160-230 MB, and its tools take more
 LOADED_AT_ONCE = 16  # sessions, about 10 ms: watchdog pings to a service manager continue
 SUSPEND_CHECK_S = 1.0
 SUSPEND_NOISE_S = 2.0  # the two clocks are read one after the other
 _log = event_logger()
-
-
-def default_max_running() -> int:
-    """Return the number of CLIs that fit into the machine's memory at 300 MB each, at least 1."""
-    return max(1, machine_memory() // BYTES_PER_CLI)
 
 
 class Manager:
@@ -63,7 +57,7 @@ class Manager:
         self.state_dir = state_dir
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
-        slots = RunningSlots(config.daemon.max_running or default_max_running())
+        slots = RunningSlots(turns_at_once(config.daemon.max_running).turns)
         keepers, cgroups = KeeperStarts(), CgroupHome.find()
         storage = Storage(state_dir)
         accounts = Accounts(state_dir, storage, config)
@@ -71,7 +65,7 @@ class Manager:
         self.services = Services(config, slots, state_dir, keepers, cgroups, storage, accounts, drift,
                                  Orphans(state_dir, lambda: self.services.keeps_orphans), backends.inherited)  # fmt: skip
         HELPERS.end_orphans = self.services.orphans.end
-        self.live = LivePool(config.daemon.max_live)
+        self.live = LivePool(live_at_once(config.daemon.max_live))
         self.cursors = CursorStore(state_dir, limit=config.daemon.max_cursors)
         self.adopted = 0
         self.damaged: dict[str, str] = {}
@@ -195,9 +189,9 @@ class Manager:
         """Apply another configuration: to shared services at once, to each session between its turns."""
         limits = config.daemon
         self.config = self.services.config = config
-        self.services.slots.resize(limits.max_running or default_max_running())
+        self.services.slots.resize(turns_at_once(limits.max_running).turns)
         self.services.accounts.configure(config)
-        self.live.resize(limits.max_live)
+        self.live.resize(live_at_once(limits.max_live))
         self.cursors.limit = limits.max_cursors
         for session in self:
             if session.state is not SessionState.CLOSED:

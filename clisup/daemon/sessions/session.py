@@ -206,6 +206,7 @@ class Session:
                 if await self._may_begin(ledger.queue[0]):
                     await self._next_turn(ledger.queue[0])
             else:
+                self.recorder.rest()
                 await context.work.wait()
 
     async def _may_begin(self, turn: TurnRecord) -> bool:
@@ -249,6 +250,7 @@ class Session:
             return
         context.advance(Cause.PROMPT)
         self._waits_for_slot = turn.id
+        self.recorder.rest()
         with trio.CancelScope() as self._slot_wait:
             await slots.acquire()
         acquired = not self._slot_wait.cancelled_caught
@@ -282,6 +284,8 @@ class Session:
         except Exception as error:
             if (shortage := shortage_of(error)) is not None:
                 _log.error("turn overloaded", session=self.id, backend=self.spec.backend, error=shortage.message)
+            elif isinstance(error, WorldError):
+                _log.error("turn not stored", session=self.id, backend=self.spec.backend, error=error.message)
             else:
                 _log.exception("turn failed inside the daemon", session=self.id, backend=self.spec.backend)
             await self._ends.give_up(error)

@@ -116,8 +116,9 @@ def _fault(error: Exception) -> TurnError:
     """Return the turn's error for a fault inside the daemon."""
     if (shortage := shortage_of(error)) is not None:
         return TurnError(kind="overloaded", message=f"{shortage.message}; {shortage.hint}", retryable=True)
-    message = "the daemon could not go on with this turn; its log says why"
-    return TurnError(kind="storage_failed" if isinstance(error, WorldError) else "protocol", message=message)
+    if isinstance(error, WorldError):
+        return TurnError(kind="storage_failed", message=f"{error.message}; {error.hint}")
+    return TurnError(kind="protocol", message="the daemon could not go on with this turn; its log says why")
 
 
 def _with_denied(done: TurnCompleted, turn: TurnRecord | None) -> TurnCompleted:

@@ -13,10 +13,11 @@ import re
 from functools import cache
 
 from clisup.host.machine import mounts
+from clisup.host.process.markers import RunMarker
 from clisup.host.shortage import raise_shortage
 
 _PREFIX = "clisup-"
-_OURS = re.compile(r"clisup-([0-9a-f-]{36})-([0-9]+)")
+_OURS = re.compile(r"clisup-(?:([0-9a-f]+\.[0-9a-f]+)-)?([0-9a-f-]{36})-([0-9]+)")
 
 
 class CgroupHome:
@@ -47,11 +48,11 @@ class CgroupHome:
         """Return the directory, for status and doctor."""
         return self._base
 
-    def make(self, session_id: str, run: int) -> str | None:
+    def make(self, mark: RunMarker) -> str | None:
         """Create the cgroup of a run and return the path, or None after a failure."""
         if self._base is None:
             return None
-        path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
+        path = os.path.join(self._base, _names(mark)[0])
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
@@ -60,28 +61,33 @@ class CgroupHome:
             return None
         return path
 
-    def of(self, session_id: str, run: int) -> str | None:
+    def of(self, mark: RunMarker) -> str | None:
         """Return the existing cgroup of a run, created by this or a previous daemon, or None."""
         if self._base is None:
             return None
-        path = os.path.join(self._base, f"{_PREFIX}{session_id}-{run}")
-        return path if os.path.isdir(path) else None
+        paths = (os.path.join(self._base, name) for name in _names(mark))
+        return next((path for path in paths if os.path.isdir(path)), None)
 
-    def leftovers(self) -> list[tuple[str, int]]:
-        """Return the (session, run) of every run's cgroup that still exists."""
+    def leftovers(self, state: str) -> list[tuple[str, int]]:
+        """Return the (session, run) of every existing cgroup of a run of the state directory with this id."""
         if self._base is None:
             return []
         found = [_OURS.fullmatch(name) for name in os.listdir(self._base)]
-        return [(match[1], int(match[2])) for match in found if match]
+        return [(match[2], int(match[3])) for match in found if match and match[1] in (None, state)]
 
 
-def is_of(path: str, session_id: str, run: int) -> bool:
+def _names(mark: RunMarker) -> tuple[str, str]:
+    """Return the name of a run's cgroup, and the name that clisup 0.1.0 gave."""
+    return f"{_PREFIX}{mark.state}-{mark.session}-{mark.run}", f"{_PREFIX}{mark.session}-{mark.run}"
+
+
+def is_of(path: str, mark: RunMarker) -> bool:
     """Tell whether a recorded path is the cgroup of this run.
 
-    A CLI's tool can write the record, and the daemon kills what lives in the cgroup.
+    A CLI's tool can write the record, a copied record names the original's cgroup, and the daemon kills what lives in the cgroup.
     """
     mount = _mount_point()
-    named = os.path.basename(path) == f"{_PREFIX}{session_id}-{run}"
+    named = os.path.basename(path) in _names(mark)
     return named and mount is not None and os.path.realpath(path).startswith(f"{mount}/") and not os.path.islink(path)
 
 
@@ -130,6 +136,20 @@ def oom_kills(path: str) -> int:
     except (OSError, ValueError):
         return 0
     return int(counts.get("oom_kill", 0))
+
+
+def own_limit(name: str) -> int | None:
+    """Return the least limit of this name ("pids.max") of the daemon's own cgroup and those above, or None without one."""
+    path, mount, found = _own_cgroup(), _mount_point(), list[int]()
+    while path is not None and mount is not None and path.startswith(mount):
+        try:
+            with open(os.path.join(path, name), encoding="ascii") as file:
+                text = file.read().strip()
+        except OSError:  # the root, or a cgroup without the controller
+            text = ""
+        found += [int(text)] if text.isdecimal() else []
+        path = os.path.dirname(path) if path != mount else None
+    return min(found, default=None)
 
 
 def remove(path: str) -> bool:

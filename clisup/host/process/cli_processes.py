@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clisup.host.log import event_logger
+from clisup.host.process.markers import of_session
 from clisup.host.shortage import raise_shortage
 from clisup.policy.cli_files import Presence, PresenceRules, StaleLock
 
@@ -33,6 +34,7 @@ class OwnProcesses(NamedTuple):
     """Signs of a session's own processes: the session's marker, or the session's keeper among the ancestors."""
 
     session_id: str
+    state: str
     keeper_pid: int | None = None
 
 
@@ -180,8 +182,8 @@ def _is_alive(presence: Presence, namespace: str) -> bool:
 
 
 def _is_ours(pid: int, own: OwnProcesses) -> bool:
-    marker = f"CLISUP_SESSION={own.session_id}".encode()
-    if pid == os.getpid() or marker in _proc(pid, "environ", ENVIRON_BYTES).split(b"\0"):
+    environ = _proc(pid, "environ", ENVIRON_BYTES).split(b"\0")
+    if pid == os.getpid() or of_session(environ, own.session_id, own.state):
         return True
     for _ in range(ANCESTORS_LIMIT if own.keeper_pid is not None else 0):
         fields = _stat(pid)

@@ -8,12 +8,12 @@ therefore never hits a reused pid.
 from __future__ import annotations
 
 import os
-import re
 import signal
 
 import trio
 
 from clisup.host.process import cgroups
+from clisup.host.process.markers import RunMarker, run_in
 from clisup.host.shortage import raise_shortage
 from clisup.model.structs import JsonObject
 
@@ -21,28 +21,19 @@ KILL_LIMIT_S = 2.0
 KILL_PAUSE_S = 0.002
 CMDLINE_LIMIT = 64 * 1024
 EMPTY_LOOKS = 8  # in a row: a look often falls between two processes of a tree that re-forks
-_SESSION_MARK = re.compile(rb"CLISUP_SESSION=([0-9a-f-]{36})")
-_RUN_MARK = re.compile(rb"CLISUP_RUN=([0-9]{1,18})")
 
 
-def marked_runs() -> set[tuple[str, int]]:
-    """Return the (session, run) of every live process that carries markers, of any user.
-
-    A process can carry any text as a marker. Only valid names of clisup's runs count, because paths are built from the
-    names.
-    """
-    return {run for pid in _pids() if (run := run_of(pid)) is not None}
+def marked_runs(state: str) -> set[tuple[str, int]]:
+    """Return the (session, run) of every live process of the state directory with this id, of any user."""
+    return {run for pid in _pids() if (run := run_of(pid, state)) is not None}
 
 
-def run_of(pid: int) -> tuple[str, int] | None:
-    """Return the (session, run) of the markers in a process's environment, or None without both markers."""
-    environ = _environ(pid)
-    sessions = [match[1].decode() for entry in environ if (match := _SESSION_MARK.fullmatch(entry))]
-    runs = [int(match[1]) for entry in environ if (match := _RUN_MARK.fullmatch(entry))]
-    return (sessions[0], runs[0]) if sessions and runs else None
+def run_of(pid: int, state: str) -> tuple[str, int] | None:
+    """Return the (session, run) of a process, or None if the process belongs to no run of the state directory."""
+    return run_in(_environ(pid), state)
 
 
-async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
+async def sweep(mark: RunMarker, *, keeper: int | None = None, cgroup: str | None = None) -> list[JsonObject]:
     """Send SIGKILL to the remains of a run and return the killed processes. Raises `OSError` for a shortage.
 
     The sweep ends after many empty looks, or after `KILL_LIMIT_S`. `keeper` is a hanging keeper: the sweep kills it first,
@@ -51,24 +42,23 @@ async def sweep(session_id: str, run: int, *, keeper: int | None = None, cgroup:
     """
     killed: dict[int, str] = {}
     if keeper is not None and _may_be_keeper(keeper):
-        _kill(keeper, frozenset())
-    wanted = frozenset({f"CLISUP_SESSION={session_id}".encode(), f"CLISUP_RUN={run}".encode()})
+        _kill(keeper, None)
     with trio.move_on_after(KILL_LIMIT_S):
         if cgroup is not None:
             killed |= await _empty(cgroup)
-        await _kill_all(wanted, killed)
+        await _kill_all(mark, killed)
     return [{"pid": pid, "comm": comm} for pid, comm in killed.items()]
 
 
-async def _kill_all(wanted: frozenset[bytes], killed: dict[int, str]) -> None:
-    """Kill the processes with these variables until many looks in a row find none. Add them to `killed`."""
+async def _kill_all(mark: RunMarker, killed: dict[int, str]) -> None:
+    """Kill the processes with the marker until many looks in a row find none. Add them to `killed`."""
     empty = 0
     while empty < EMPTY_LOOKS:
         found: dict[int, str] = {}
         for pid in _pids():
-            if wanted <= _environ(pid):
+            if mark.marks(_environ(pid)):
                 name = name_of(pid)  # a process that is killed and reaped has no name
-                if _kill(pid, wanted):
+                if _kill(pid, mark):
                     found[pid] = name
         killed |= found
         empty = 0 if found else empty + 1
@@ -86,14 +76,14 @@ async def _empty(cgroup: str) -> dict[int, str]:
     return seen
 
 
-def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
+def _kill(pid: int, mark: RunMarker | None) -> bool:
     try:
         fd = os.pidfd_open(pid)
     except OSError as error:
         raise_shortage(error)
         return False
     try:
-        if not wanted <= _environ(pid):
+        if mark is not None and not mark.marks(_environ(pid)):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
         return True
