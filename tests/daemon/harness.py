@@ -253,7 +253,8 @@ class Harness:
             if self.process is not None and self.process.poll() is None:
                 self._hang_up()
                 until(self._shut_down, "no answer to daemon/shutdown")
-                assert self.process.wait(PATIENCE_S) == 0
+                code = self.process.wait(PATIENCE_S)
+                assert code == 0, (code, self.log.read_text()[-6000:])
             until(lambda: not self.leftovers(), lambda: f"left behind: {self.leftovers()}", self.settle_s)
             if not self.faults_expected:
                 assert not (faults := self.faults()), faults

@@ -29,7 +29,7 @@ LINES: dict[str, tuple[bytes, str]] = {
     # what the CLI says -> its bytes, and what must be among the events: a type, or `unparsed` with its reason
     "UTF-16": ((TEXT % "x").encode("utf-16"), "malformed"),
     "UTF-16 without a mark": ((TEXT % "x").encode("utf-16-be"), "malformed"),
-    "a byte-order mark": ((TEXT % "x").encode("utf-8-sig"), "malformed"),
+    "a byte-order mark": ((TEXT % "x").encode("utf-8-sig"), "message"),
     "NUL": (bytes(5000), "malformed"),
     "NUL in a string": ((TEXT % "a\\u0000b").encode(), "message"),
     "binary noise": (NOISE.randbytes(200_000), "malformed"),

@@ -141,7 +141,9 @@ class Termination:
         newest one, and the CLI would forget the others (claude 2.1.332).
         """
         if self.mark_retired(reason):
-            self._let_go(reason, kill=await self._sink.somebody_wrote())
+            kill = await self._sink.somebody_wrote()
+            if self._keeper.exited is None:  # the process may have ended during the look
+                self._let_go(reason, kill=kill)
 
     def _let_go(self, reason: str, *, kill: bool = False) -> None:
         if not self.mark_retired(reason):
