@@ -84,9 +84,11 @@ class RunCloser:
             return None
         if not turn.process_exited:
             mark = await in_thread(self._cli.mark)
-            item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
             completed = run.used_before or (run.terminal is not None and not run.terminal.is_error)
-            lost = completed and is_unkept(mark.get("transcript")) and not is_unkept(context.ledger.transcript)
+            missing = is_unkept(mark.get("transcript")) and not is_unkept(context.ledger.transcript)
+            mark = mark if completed or not missing else {}  # nothing was to be kept
+            item = Item(_process_exited(record, turn.ending), turn.id, memo=mark or None)
+            lost = completed and missing
             more = [Item(_NOT_KEPT, turn.id)] if lost else []
             await context.recorder.record_with_retry(lambda: [*self._approvals.closed_with(item), *more])
         self._approvals.refuse_answers()
