@@ -11,22 +11,21 @@ import pytest
 from clisup.backends.contract import essence, expected, frame_faults
 from clisup.backends.registry import get_adapter
 from tests.e2e.lab import Lab, running
-from tests.e2e.labs import LABS
+from tests.e2e.labs import CLIS
 
 pytestmark = pytest.mark.e2e
 
-NAMES = {"claude": {"reasoning": "thinking", "http_401": "http_401"}, "gemini": {"reasoning": "thinking"}}
 PERMISSIONS = {"qwen": "yolo", "acp": "yolo", "gemini": "yolo", "claude": "bypassPermissions"}
 
 
 @contextmanager
 def lab_of(kind: str, case: str) -> Iterator[Lab]:
-    with running(LABS[kind](NAMES.get(kind, {}).get(case, case))) as lab:
+    with running(CLIS[kind].lab(case)) as lab:
         yield lab
 
 
 @pytest.mark.parametrize("case", ["reasoning", "tool_ok", "tool_fail"])
-@pytest.mark.parametrize("kind", LABS)
+@pytest.mark.parametrize("kind", CLIS)
 def test_one_script_one_story(kind: str, case: str) -> None:
     with lab_of(kind, case) as lab:
         mode: dict[str, Any] = {"permission_mode": PERMISSIONS[kind]} if kind in PERMISSIONS else {}
