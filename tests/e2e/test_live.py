@@ -36,10 +36,6 @@ def live(lab: Callable[..., ClaudeLab]) -> Callable[..., ClaudeLab]:
     return lambda *replies, **options: lab(Scenario("live", in_turn(*replies)), config=LIVE, **options)
 
 
-def pids(here: ClaudeLab, session: str) -> list[int]:
-    return [event["pid"] for event in here.events(session, "process_started")]
-
-
 def ends(here: ClaudeLab, session: str) -> list[str]:
     return [event["text"] for event in here.events(session, "turn_completed")]
 
@@ -65,7 +61,7 @@ def test_an_interrupt_is_answered_at_once_and_the_process_goes_on(live: Callable
     assert kept == ["The answer is"]
     assert here.turn("Go on.", session=session)["text"] == "Next."
     assert "[Request interrupted by user]\n" in last_prompts(here)
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
 
 
 def test_a_prompt_steered_into_a_tool_is_taken_by_the_turn(live: Callable[..., ClaudeLab]) -> None:
@@ -110,7 +106,7 @@ def test_background_work_and_its_follow_up_are_turns_of_one_process(live: Callab
     assert here.turn("Something else.", session=session)["text"] == "Meanwhile."
     own = here.wait_for(session, "turn_started", origin="backend")
     assert here.wait_for(session, "turn_completed", turn_id=own["turn_id"])["text"] == "It is over."
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1
 
 
 def test_what_an_mcp_server_asks_its_user_holds_no_turn_up_where_nobody_is_there(lab: Callable[..., ClaudeLab]) -> None:
@@ -149,4 +145,4 @@ def test_model_mode_context_and_compaction_of_a_live_process(live: Callable[...,
     assert done["outcome"] == "completed", done
     assert any(event["status"] == "compact_boundary" for event in here.events(session, "status"))
     assert here.turn("Third.", session=session)["outcome"] == "completed"
-    assert len(pids(here, session)) == 1
+    assert len(here.pids(session)) == 1

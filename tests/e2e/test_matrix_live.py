@@ -39,8 +39,9 @@ def test_many_turns_have_one_process_and_the_next_process_goes_on_with_the_sessi
         for n, turn in enumerate(turns):
             usage = {"output_tokens": 40 + n} if cli.kind == "gemini" else cli.voice.usage(n)
             assert usage.items() <= turn["usage"].items(), turn
-        costs = [turn["cost_usd"] for turn in turns if turn.get("cost_usd")]
-        assert len(costs) in (0, 5) and max(costs, default=0) <= 2 * min(costs, default=0)
+        if cli.kind in ("claude", "codex"):
+            costs = [turn["cost_usd"] for turn in turns]
+            assert 0 < max(costs) < 2 * min(costs) and all(turn["cost_source"] != "unknown" for turn in turns)
         assert len({event["native_session_id"] for event in here.events(session, "session_init")}) == 1
         with here.client() as client:
             client.call("session/close", session_id=session)
@@ -93,6 +94,7 @@ def test_a_turn_and_its_approval_go_on_in_their_process_while_the_daemon_is_kill
         here.prompt(session, "Second.")
         here.restart()  # with a prompt that was just sent
         asked = here.wait_for(session, "approval_requested", turn_id="t2")
+        here.restart()  # with a question in a later turn
         here.answer(session, asked, "deny", message="Not that.")
         second = here.wait_for(session, "turn_completed", turn_id="t2")
         ends = cli.kind == "acp"  # qwen ends its turn where it may not run a tool

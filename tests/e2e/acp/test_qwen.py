@@ -85,7 +85,7 @@ def test_no_rule_answers_questions(lab: Start, decision: str) -> None:
 
 
 def test_a_stall_is_ended_by_the_watchdog_by_request_and_what_was_said_stays(lab: Start) -> None:
-    here = lab("stall_mid_stream", config="timeouts = { model_idle = 6 }")
+    here = lab("stall_mid_stream", config="timeouts = { model_idle = 4 }")
     turn = here.turn()
     assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", "idle_timeout")
     assert text_of(here.events(turn["session_id"])) == "The answer is"
