@@ -17,16 +17,18 @@ SHOWN_BY_TESTS: Mapping[str, str] = {
 }
 """Ability to its words in the table."""
 
-_MATRIX = "e2e/test_matrix.py::test_one_script_one_story"
+_REASONING = "e2e/test_matrix.py::test_one_script_one_story_with_reasoning"
+_TOOL = "e2e/test_matrix.py::test_one_script_one_story_with_a_tool"
 _TOOLS = "e2e/tools/test_calls.py::test_a_call_is_run_by_the_client_and_its_answer_reaches_the_model"
-_LIVE_CLAUDE = "e2e/test_live.py::test_many_turns_of_one_process_with_the_usage_and_the_cost_of_each"
+_LIVE = "e2e/test_matrix_live.py::test_many_turns_have_one_process_and_the_next_process_goes_on_with_the_session"
+_KEPT = "e2e/test_matrix_live.py::test_an_interrupt_ends_the_turn_and_its_tool_and_keeps_the_process"
+_ASKED = "e2e/test_matrix_live.py::test_a_turn_and_its_approval_go_on_in_their_process_while_the_daemon_is_killed"
+_RESUME = "e2e/test_matrix.py::test_a_resumed_session_remembers_its_first_turn_and_counts_each_turn_alone"
+_LIVE_CLIS = ("acp", "claude", "codex", "gemini", "qwen")
 _CONTROLS = "e2e/test_live.py::test_model_mode_context_and_compaction_of_a_live_process"
-_CODEX_RESUME = "e2e/codex/test_answers.py::test_a_resumed_session_remembers_and_counts_its_turn_alone"
 _CODEX_SCHEMA = "e2e/codex/test_structured.py::test_a_turn_with_a_schema_has_the_value_and_the_next_one_is_free"
-_QWEN_RESUME = "e2e/qwen/test_answers.py::test_a_resumed_session_remembers_and_each_turns_usage_is_its_own"
 _GEMINI_TEXT = "e2e/gemini/test_answers.py::test_a_text_answer_streams_and_is_told_whole_and_its_thoughts_are_counted"
 _GEMINI_RESUME = "e2e/gemini/test_answers.py::test_a_resumed_session_remembers_survives_a_new_one_and_starts_at_once"
-_LIVE_ACP = "e2e/acp/test_live.py::test_many_turns_of_one_process_with_the_usage_of_each"
 _QWEN_MODEL = "e2e/qwen/test_qwen_live.py::test_the_model_changes_in_the_running_process"
 _API_LIVE = "daemon/test_api_backends.py::test_two_turns_share_a_process_and_the_second_knows_the_first"
 
@@ -38,18 +40,14 @@ def _api(test: str) -> Mapping[str, str]:
 
 TRIED: Mapping[str, Mapping[str, str]] = {
     "one_shot": {
-        **dict.fromkeys(("acp", "claude", "codex", "codex-exec", "gemini", "opencode", "qwen"), _MATRIX),
+        **dict.fromkeys(("acp", "claude", "codex", "codex-exec", "gemini", "opencode", "qwen"), _TOOL),
         **_api(
             "daemon/test_api_backends.py::test_in_one_shot_mode_each_turn_has_a_process_and_the_conversation_goes_on"
         ),
     },
     "live": {
         **_api(_API_LIVE),
-        "acp": _LIVE_ACP,
-        "claude": _LIVE_CLAUDE,
-        "codex": "e2e/codex/test_live.py::test_many_turns_of_one_process_with_the_usage_of_each",
-        "gemini": "e2e/gemini/test_gemini_live.py::test_many_turns_of_one_process_with_the_usage_of_each",
-        "qwen": "e2e/qwen/test_qwen_live.py::test_many_turns_of_one_process_with_the_usage_of_each",
+        **dict.fromkeys(_LIVE_CLIS, _LIVE),
     },
     "live_by_default": _api(_API_LIVE),
     "steer": {
@@ -59,21 +57,12 @@ TRIED: Mapping[str, Mapping[str, str]] = {
     },
     "kept": {
         **_api("daemon/test_api_backends.py::test_an_interrupt_ends_the_turn_and_keeps_the_process"),
-        "acp": "e2e/acp/test_live.py::test_an_interrupt_ends_the_turn_and_keeps_the_process",
-        "claude": "e2e/test_live.py::test_an_interrupt_is_answered_at_once_and_the_process_goes_on",
-        "codex": "e2e/codex/test_live.py::test_an_interrupt_ends_the_turn_and_keeps_the_process",
-        "gemini": "e2e/gemini/test_gemini_live.py::test_an_interrupt_ends_the_turn_and_keeps_the_process",
-        "qwen": "e2e/qwen/test_qwen_live.py::test_an_interrupt_ends_the_turn_and_keeps_the_process",
+        **dict.fromkeys(_LIVE_CLIS, _KEPT),
     },
     "resume": {
         **_api("worker/test_history_real.py::test_a_session_is_resumed_with_all_that_was_said"),
-        "acp": "e2e/acp/test_qwen.py::test_a_second_prompt_remembers_the_first",
-        "claude": "e2e/test_answers.py::test_a_resumed_session_remembers_its_first_turn",
-        "codex": _CODEX_RESUME,
-        "codex-exec": _CODEX_RESUME,
+        **dict.fromkeys(("acp", "claude", "codex", "codex-exec", "opencode", "qwen"), _RESUME),
         "gemini": _GEMINI_RESUME,
-        "qwen": _QWEN_RESUME,
-        "opencode": "e2e/opencode/test_answers.py::test_a_resumed_session_remembers_and_each_turns_usage_is_its_own",
     },
     "fork": {
         **_api("daemon/test_api_backends.py::test_a_fork_has_the_turns_before_it_and_a_resumed_session_all"),
@@ -88,9 +77,9 @@ TRIED: Mapping[str, Mapping[str, str]] = {
     },
     "chosen_id": {
         **_api("worker/test_history_real.py::test_an_id_in_use_is_refused_as_by_claude"),
-        "claude": "e2e/test_answers.py::test_the_session_init_names_the_session_the_model_and_where_the_credential_came_from",
+        "claude": "e2e/test_answers.py::test_a_text_answer_streams_and_is_confirmed_whole",
         "gemini": _GEMINI_RESUME,
-        "qwen": _QWEN_RESUME,
+        "qwen": _RESUME,
     },
     "native_sessions": {
         "claude": "e2e/test_native_session_lists.py::test_sessions_of_a_terminals_claude_are_listed_and_taken_up",
@@ -101,23 +90,22 @@ TRIED: Mapping[str, Mapping[str, str]] = {
         **_api("worker/test_worker_answers.py::test_text_streams_in_the_pieces_of_the_api"),
         "acp": "e2e/acp/test_qwen.py::test_a_text_answer_streams_and_is_confirmed_whole",
         "claude": "e2e/test_answers.py::test_a_text_answer_streams_and_is_confirmed_whole",
-        "codex": "e2e/codex/test_answers.py::test_a_text_answer_streams_and_is_confirmed_whole",
+        "codex": "e2e/codex/test_answers.py::test_a_text_answer_is_confirmed_whole_in_the_session_whose_id_codex_chose",
         "gemini": _GEMINI_TEXT,
         "qwen": "e2e/qwen/test_answers.py::test_a_text_answer_of_the_worker_behind_the_launcher_streams_and_is_confirmed_whole",
     },
     "thinking": {
         **_api("worker/test_worker_answers.py::test_thinking_goes_back_with_the_next_request"),
-        **dict.fromkeys(("acp", "claude", "codex", "codex-exec", "qwen"), _MATRIX),
-        "gemini": "e2e/gemini/test_gemini_live.py::test_many_turns_of_one_process_with_the_usage_of_each",
-        "opencode": "e2e/opencode/test_answers.py::test_reasoning_comes_as_its_own_kind",
+        **dict.fromkeys(("acp", "claude", "codex", "codex-exec", "opencode", "qwen"), _REASONING),
+        "gemini": _LIVE,
     },
     "approvals": {
         **_api("worker/test_live_real.py::test_a_tool_that_is_allowed_runs_with_the_input_of_the_answer"),
         "acp": "e2e/acp/test_qwen.py::test_a_tool_that_needs_a_permission_runs_where_a_rule_allows_it",
         "claude": "e2e/test_live_approvals.py::test_a_tool_runs_only_where_it_is_allowed_and_the_process_lives_on",
         "codex": "e2e/codex/test_approvals.py::test_a_command_runs_outside_the_sandbox_only_where_it_is_allowed",
-        "gemini": "e2e/gemini/test_gemini_live.py::test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed",
-        "qwen": "e2e/qwen/test_qwen_live.py::test_a_tool_waits_for_its_approval",
+        "gemini": _ASKED,
+        "qwen": _ASKED,
     },
     "questions": {
         "acp": "e2e/acp/test_qwen.py::test_questions_are_answered_as_a_form_and_the_answers_reach_the_model",
@@ -154,7 +142,7 @@ TRIED: Mapping[str, Mapping[str, str]] = {
         "claude": "e2e/test_seeding.py::test_the_system_prompt_and_the_model_of_the_session_count",
         "codex": "e2e/codex/test_answers.py::test_a_system_prompt_is_given_beside_codex_s_own_and_kept",
         "gemini": "e2e/gemini/test_answers.py::test_a_system_prompt_takes_the_place_of_geminis_own",
-        "qwen": "e2e/qwen/test_answers.py::test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text",
+        "qwen": "e2e/qwen/test_answers.py::test_a_text_answer_of_the_worker_behind_the_launcher_streams_and_is_confirmed_whole",
     },
     "mcp": {
         **_api("worker/test_tools_real.py::test_parallel_calls_run_side_by_side_and_their_results_go_back_in_order"),
@@ -194,17 +182,17 @@ TRIED: Mapping[str, Mapping[str, str]] = {
     "usage": {
         **_api("worker/test_worker_answers.py::test_usage_counts_all_tokens_of_the_turn"),
         "acp": "e2e/acp/test_qwen.py::test_tools_run_and_usage_is_the_sum_of_their_requests",
-        "claude": "e2e/test_answers.py::test_usage_and_cost_are_of_the_turn_alone",
-        "codex": "e2e/codex/test_answers.py::test_usage_adds_up_the_calls_of_a_turn",
-        "codex-exec": _CODEX_RESUME,
+        "claude": _RESUME,
+        "codex": _TOOL,
+        "codex-exec": _RESUME,
         "gemini": _GEMINI_TEXT,
-        "qwen": _QWEN_RESUME,
-        "opencode": "e2e/opencode/test_answers.py::test_parallel_tools_each_get_their_own_result_and_the_usage_is_that_of_both_steps",
+        "qwen": _RESUME,
+        "opencode": _TOOL,
     },
     "cost": {
         **_api("worker/test_worker_answers.py::test_a_known_model_has_an_estimated_cost"),
         "acp": "daemon/test_acp_dialogue.py::test_usage_and_cost_are_what_the_agent_says",
-        "claude": "e2e/test_answers.py::test_usage_and_cost_are_of_the_turn_alone",
+        "claude": _RESUME,
         "opencode": "e2e/opencode/test_answers.py::test_a_text_answer_comes_whole_and_costs_what_its_one_request_cost",
     },
 }

@@ -123,6 +123,11 @@ class Lab:
         self.daemon.send_signal(signal.SIGKILL)
         self.daemon.wait()
 
+    def restart(self) -> None:
+        """Kill the daemon and start the next one, which adopts what runs."""
+        self.kill()
+        self.start()
+
     def client(self) -> Client:
         return Client.connect(self.socket, name="e2e")
 
@@ -192,11 +197,22 @@ class Lab:
             name = approval["approval_id"]
             client.call("approval/respond", session_id=session, approval_id=name, decision=decision, **more)
 
+    def interrupt(self, session: str, **more: Any) -> None:
+        """Interrupt the session's turn, and wait for its end."""
+        with self.client() as client:
+            assert client.call("session/interrupt", session_id=session, **more)["outcome"] == "interrupted"
+
+    def is_whole(self, session: str) -> bool:
+        """Tell whether the journal has each event once, in its order, and no line that could not be read."""
+        events = self.events(session)
+        numbered = [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        return numbered and not [event for event in events if event["type"] == "unparsed"]
+
     def pids(self, session: str) -> list[int]:
         """The pids of the session's CLIs, in their order."""
         return [event["pid"] for event in self.events(session, "process_started")]
 
-    def laps(self, modes: Sequence[str], rounds: int = 7) -> dict[str, list[float]]:
+    def laps(self, modes: Sequence[str], rounds: int = 1) -> dict[str, list[float]]:
         """Seconds of turns in each mode beside the model, behind a first one. The modes take turns, so a load meets all."""
         sessions = {mode: self.turn("First.", mode=mode)["session_id"] for mode in modes}
         laps: dict[str, list[float]] = {mode: [] for mode in modes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.e2e.questions import QUESTIONS
 from tests.e2e.qwen.fake_api import FakeChatAPI
 from tests.e2e.qwen.lab import environment
 from tests.e2e.qwen.scenarios import SCENARIOS, UNKNOWN_SESSION, QwenScenario, in_turn, say, shell, text, tool, use
+from tests.e2e.scenarios import Scenario
 from tests.versions import VERSIONS
 
 __all__ = ["QWEN", "QwenAcpLab", "qwen_acp_command", "scenario_of"]
@@ -91,6 +93,14 @@ QWEN = Agent(
 )
 
 
+QUIET_SETTINGS = {
+    "$version": 4,
+    "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
+    "ui": {"enableFollowupSuggestions": False},
+}
+"""Settings of a user whose qwen asks the model for the turns alone: else its own requests come between those, at any time."""
+
+
 class QwenAcpLab(Lab):
     """The daemon with `[backends.agent]`: kind acp, the command `qwen --acp`."""
 
@@ -98,15 +108,17 @@ class QwenAcpLab(Lab):
 
     def __init__(
         self,
-        scenario: str,
+        scenario: str | Scenario,
         *,
         command: Sequence[str] | None = None,
         config: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        self.api = FakeChatAPI(scenario_of(scenario)).__enter__()
+        self.api = FakeChatAPI(scenario_of(scenario) if isinstance(scenario, str) else scenario).__enter__()
         variables = {**environment(self.api.url), **QUIET, **(env or {})}
+        (self.home / ".qwen").mkdir()
+        (self.home / ".qwen" / "settings.json").write_text(json.dumps(QUIET_SETTINGS))
         self.configure(command=command or qwen_acp_command(), env=variables, extra='kind = "acp"\n' + config)
 
     def close_fakes(self) -> None:

@@ -10,7 +10,7 @@ from clisup.cli.views.form import answer_of, form_of
 from tests.e2e.acp.qwen import QwenAcpLab
 from tests.e2e.lab import marked, poll, text_of
 from tests.e2e.qwen.lab import qwen_command
-from tests.e2e.qwen.scenarios import MODEL, UNKNOWN_SESSION
+from tests.e2e.qwen.scenarios import MODEL
 
 pytestmark = pytest.mark.e2e
 Start = Callable[..., QwenAcpLab]
@@ -26,17 +26,10 @@ def test_a_text_answer_streams_and_is_confirmed_whole(lab: Start) -> None:
     assert turn["text"] == deltas == text_of(events) == "Hello, smile \U0001f600 line\u2028separator.\nBye."
     init = next(e for e in events if e["type"] == "session_init")
     assert (init["backend_version"], init["permission_mode"]) == ("0.24.4", "auto")
-    assert MODEL in init["model"]
+    assert MODEL in init["model"] and init["agent"] == "qwen-code"
     usage = {"input_tokens": 700, "cache_read_input_tokens": 300, "output_tokens": 40, "reasoning_tokens": 7}
     assert turn["usage"] == {**usage, "source": "reported"}
     assert not [e for e in events if e["type"] == "unparsed"]
-
-
-def test_thinking_comes_as_its_own_kind(lab: Start) -> None:
-    here = lab("reasoning")
-    turn = here.turn()
-    (message,) = here.events(turn["session_id"], "message")
-    assert [(b["kind"], b["text"]) for b in message["blocks"]] == [("thinking", "Let me think."), ("text", "Thought.")]
 
 
 def test_tools_run_and_usage_is_the_sum_of_their_requests(lab: Start) -> None:
@@ -91,38 +84,8 @@ def test_no_rule_answers_questions(lab: Start, decision: str) -> None:
     assert (turn["outcome"], turn["denied"]) == ("completed", ["ask_user_question"])
 
 
-def test_a_second_prompt_remembers_the_first(lab: Start) -> None:
-    here = lab("memory")
-    first = here.turn("My name is Ada.")
-    second = here.turn("What did I say?", session=first["session_id"])
-    assert second["text"] == "You first said: My name is Ada."
-    one, two = here.events(first["session_id"], "session_init")
-    assert one["native_session_id"] == two["native_session_id"]
-
-
-def test_a_slash_is_no_command(lab: Start) -> None:
-    here = lab("memory")
-    turn = here.turn("  /about")
-    assert turn["text"] == "You first said: \u200b  /about"
-    assert here.events(turn["session_id"], "turn_started")[0]["prompt_altered"]
-
-
-def test_an_unknown_session_is_session_not_found(lab: Start) -> None:
-    here = lab("text")
-    turn = here.turn(resume_native_id=UNKNOWN_SESSION)
-    assert (turn["error"]["kind"], here.api.requests) == ("session_not_found", [])
-
-
-@pytest.mark.parametrize(
-    ("scenario", "kind", "status"), [("http_401", "authentication", 401), ("http_404", "model_not_found", 404)]
-)
-def test_an_error_of_the_api_becomes_its_kind(lab: Start, scenario: str, kind: str, status: int) -> None:
-    error = lab(scenario).turn()["error"]
-    assert (error["kind"], error["http_status"]) == (kind, status)
-
-
 def test_a_stall_is_ended_by_the_watchdog_by_request_and_what_was_said_stays(lab: Start) -> None:
-    here = lab("stall_mid_stream", config="timeouts = { model_idle = 6 }")
+    here = lab("stall_mid_stream", config="timeouts = { model_idle = 4 }")
     turn = here.turn()
     assert (turn["outcome"], turn["error"]["kind"]) == ("timed_out", "idle_timeout")
     assert text_of(here.events(turn["session_id"])) == "The answer is"

@@ -13,61 +13,25 @@ from tests.e2e.lab import text_of
 from tests.versions import VERSIONS
 
 pytestmark = pytest.mark.e2e
-FIRST = {"input_tokens": 700, "output_tokens": 40, "cache_read_input_tokens": 300, "reasoning_tokens": 7}
-SECOND = {"input_tokens": 700, "output_tokens": 41, "cache_read_input_tokens": 301, "reasoning_tokens": 7}
 
 
-def test_a_text_answer_streams_and_is_confirmed_whole(lab: Callable[..., CodexLab]) -> None:
-    here = lab("text")
+def test_a_text_answer_is_confirmed_whole_in_the_session_whose_id_codex_chose(
+    lab: Callable[..., CodexLab], kind: str
+) -> None:
+    here = lab("text", kind=kind)
     turn = here.turn()
     events = here.events(turn["session_id"])
     assert turn["outcome"] == "completed"
     assert turn["text"] == "Hello, smile \U0001f600 line\u2028separator.\nBye."
-    assert "".join(e["text"] for e in events if e["type"] == "content_delta") == turn["text"] == text_of(events)
+    deltas = "".join(e["text"] for e in events if e["type"] == "content_delta")
+    assert turn["text"] == text_of(events) == (deltas if kind == "codex" else turn["text"])
     assert not [e for e in events if e["type"] == "unparsed"]
     assert [e["exit_code"] for e in events if e["type"] == "process_exited"] == [0]
-
-
-def test_exec_gives_the_whole_text(lab: Callable[..., CodexLab]) -> None:
-    here = lab("text", kind="codex-exec")
-    turn = here.turn()
-    assert (
-        turn["text"] == text_of(here.events(turn["session_id"])) == "Hello, smile \U0001f600 line\u2028separator.\nBye."
-    )
-
-
-def test_the_session_init_tells_the_id_that_codex_chose(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("text", kind=kind)
-    turn = here.turn()
     init = here.events(turn["session_id"], "session_init")[0]
     assert len(init["native_session_id"]) == 36 and init["native_session_id"] != turn["session_id"]
     if kind == "codex":
         assert init["model"] == MODEL and init["backend_version"] == VERSIONS["codex"]
         assert init["permission_mode"] == "workspace-write"
-
-
-def test_reasoning_comes_as_thinking(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("reasoning", kind=kind)
-    turn = here.turn()
-    blocks = [(b["kind"], b["text"]) for e in here.events(turn["session_id"], "message") for b in e["blocks"]]
-    assert blocks == [("thinking", "Let me think."), ("text", "Thought.")]
-    assert turn["text"] == "Thought."
-
-
-def test_a_tool_call_and_its_output_are_told(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("tool_ok", kind=kind)
-    turn = here.turn()
-    (use,) = here.events(turn["session_id"], "tool_use")
-    (result,) = here.events(turn["session_id"], "tool_result")
-    assert use["name"] == "exec_command" and "echo out" in use["input"]["command"]
-    assert result["tool_use_id"] == use["tool_use_id"] and result["content"] == "out\n"
-    assert not result.get("is_error") and turn["text"] == "done"
-
-
-def test_a_failing_tool_tells_its_exit_code(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("tool_fail", kind=kind)
-    (result,) = here.events(here.turn()["session_id"], "tool_result")
-    assert result["is_error"] and result["content"] == "exit code 3\nout\n"
 
 
 def test_a_call_that_codex_refuses_is_told_although_it_has_no_item(lab: Callable[..., CodexLab]) -> None:
@@ -82,22 +46,6 @@ def test_a_command_that_the_sandbox_stops_is_told_although_it_has_no_item(lab: C
     here = lab("tool_denied")
     (result,) = here.events(here.turn()["session_id"], "tool_result")
     assert result["is_error"] and "Read-only file system" in result["content"]
-
-
-def test_a_resumed_session_remembers_and_counts_its_turn_alone(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("resume", kind=kind)
-    first = here.turn("My name is Ada.")
-    second = here.turn("What did I say?", session=first["session_id"])
-    assert second["text"] == "You first said: My name is Ada."
-    assert FIRST.items() <= first["usage"].items()
-    assert SECOND.items() <= second["usage"].items()
-    inits = here.events(first["session_id"], "session_init")
-    assert inits[0]["native_session_id"] == inits[1]["native_session_id"]
-
-
-def test_usage_adds_up_the_calls_of_a_turn(lab: Callable[..., CodexLab], kind: str) -> None:
-    turn = lab("tool_ok", kind=kind).turn()
-    assert {"input_tokens": 1400, "output_tokens": 81, "cache_read_input_tokens": 601}.items() <= turn["usage"].items()
 
 
 def test_a_system_prompt_is_given_beside_codex_s_own_and_kept(lab: Callable[..., CodexLab]) -> None:
@@ -132,13 +80,6 @@ def test_an_mcp_tool_that_nobody_approves_is_denied(lab: Callable[..., CodexLab]
     turn = here.turn(mcp_config=servers, approvals={"unattended": "deny"})
     assert [e["name"] for e in here.events(turn["session_id"], "permission_denied")] == ["mcp__good__add"]
     assert turn["denied"] == ["mcp__good__add"]
-
-
-def test_a_prompt_that_looks_like_a_flag_reaches_the_model_as_text(lab: Callable[..., CodexLab], kind: str) -> None:
-    here = lab("resume", kind=kind)
-    turn = here.turn("--help\n/status @secret $skill")
-    name = "$skill" if kind == "codex" else "$\u200bskill"  # see test_content.py
-    assert turn["text"] == f"You first said: --help\n/status @secret {name}"
 
 
 def test_a_command_that_still_runs_at_the_end_gets_no_result_and_leaves_no_process(

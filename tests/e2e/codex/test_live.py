@@ -12,9 +12,7 @@ import pytest
 from clisup.errors import ClisupError
 from tests.e2e.codex.fake_api import message, prompts, said
 from tests.e2e.codex.lab import CodexLab, running_with
-from tests.e2e.codex.scenarios import PLANS, SLOW, Scenario, fail, plan, remember, run, say, think
-from tests.e2e.codex.test_answers import FIRST, SECOND
-from tests.e2e.codex.test_approvals import ESCALATED, SERVER, asked, resolved
+from tests.e2e.codex.scenarios import PLANS, SLOW, Scenario, plan, remember, run, say, think
 from tests.e2e.codex.test_codex_steering import gated, killed_at, stuck
 from tests.e2e.codex.test_content import SENT_IMAGE, sent
 from tests.e2e.codex.test_content import said as said_text
@@ -29,31 +27,6 @@ LIVE = {"mode": "live"}
 TODO = "[completed] look\n[inProgress] think"
 
 
-def test_many_turns_of_one_process_with_the_usage_of_each(lab: Lab) -> None:
-    here = lab("resume")
-    session = here.open(**LIVE)
-    first, second, third = (here.turn(text, session=session) for text in ("My name is Ada.", "What?", "And now?"))
-    assert [turn["text"] for turn in (first, second, third)] == ["You first said: My name is Ada."] * 3
-    assert len(here.pids(session)) == 1
-    assert 0 < third["cost_usd"] < 2 * second["cost_usd"] and second["cost_source"] == "estimated"
-    assert FIRST.items() <= first["usage"].items() and SECOND.items() <= second["usage"].items()
-    with here.client() as client:
-        client.call("session/close", session_id=session)
-    (exited,) = here.events(session, "process_exited")
-    assert (exited["exit_code"], exited["ended_by"]) == (0, "client")
-
-
-def test_a_new_process_goes_on_with_the_thread(lab: Lab) -> None:
-    here = lab("resume")
-    session = here.open(**LIVE)
-    here.turn("My name is Ada.", session=session)
-    os.kill(here.pids(session)[0], signal.SIGKILL)
-    here.wait_for(session, "process_exited")
-    assert here.turn("What did I say?", session=session)["text"] == "You first said: My name is Ada."
-    assert here.turn("And now?", session=session)["text"] == "You first said: My name is Ada."
-    assert len(here.pids(session)) == 2
-
-
 def test_a_queued_prompt_has_its_turn_after_an_interrupt(lab: Lab) -> None:
     here = lab(Scenario("slow", in_turn(run(SLOW), say("Quick."))))
     session = here.open(**LIVE)
@@ -63,18 +36,6 @@ def test_a_queued_prompt_has_its_turn_after_an_interrupt(lab: Lab) -> None:
         queued = client.call("session/prompt", session_id=session, prompt="Then this.")
         client.call("session/interrupt", session_id=session)
     assert here.wait_for(session, "turn_completed", turn_id=queued["turn_id"])["text"] == "Quick."
-    assert len(here.pids(session)) == 1
-
-
-def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Lab) -> None:
-    here = lab(Scenario("slow", in_turn(run(SLOW), say("Quick."), run(SLOW), say("Quick again."))))
-    session = here.open(**LIVE)
-    for turn, answered in (("t1", "Quick."), ("t3", "Quick again.")):
-        here.prompt(session)
-        here.wait_for(session, "tool_use", turn_id=turn)
-        with here.client() as client:
-            assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
-        assert here.turn("Go on.", session=session)["text"] == answered
     assert len(here.pids(session)) == 1
 
 
@@ -98,34 +59,6 @@ def test_an_interrupt_ends_the_commands_of_its_turn_and_no_others(lab: Lab, mode
     assert len(here.pids(session)) == 1
 
 
-def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Lab) -> None:
-    touch = run("touch made.txt", **ESCALATED)
-    here = lab(Scenario("touches", in_turn(*[touch, say("done")] * 3), kinds=SERVER))
-    session = here.open(**LIVE)
-    here.prompt(session)
-    here.answer(session, asked(here, session), "allow")
-    here.wait_for(session, "turn_completed")
-    here.kill()
-    here.start()  # it adopts a resting process
-    (here.cwd / "made.txt").unlink()
-    here.prompt(session, "Again.")
-    approval = here.wait_for(session, "approval_requested", turn_id="t2")
-    here.kill()
-    here.start()  # it adopts a process in its second turn
-    here.answer(session, approval, "allow")
-    assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "done"
-    assert (here.cwd / "made.txt").exists() and len(here.pids(session)) == 1
-    assert resolved(here, session) == [("allow", "client")] * 2
-    here.prompt(session, "Once more.")
-    here.kill()
-    here.start()
-    here.answer(session, here.wait_for(session, "approval_requested", turn_id="t3"), "deny")
-    here.wait_for(session, "turn_completed", turn_id="t3")
-    assert len(here.pids(session)) == 1
-    seqs = [event["seq"] for event in here.events(session)]
-    assert seqs == list(range(1, len(seqs) + 1))
-
-
 def test_each_turn_has_its_own_schema(lab: Lab) -> None:
     here = lab(BY_SCHEMA)
     session = here.open(**LIVE)
@@ -134,13 +67,6 @@ def test_each_turn_has_its_own_schema(lab: Lab) -> None:
     third = here.turn("Third.", session=session, output_schema=SCHEMA)
     assert [turn.get("structured") for turn in (first, second, third)] == [{"answer": 42}, None, {"answer": 42}]
     assert len(here.pids(session)) == 1 and "First." in json.dumps(here.api.requests[-1].body)
-
-
-def test_a_failed_turn_leaves_the_process_for_the_next(lab: Lab) -> None:
-    here = lab(Scenario("bad_first", in_turn(fail(400, "bad thing", code="invalid_value"), say("Well."))))
-    session = here.open(**LIVE)
-    outcomes = [here.turn(f"{n}", session=session)["outcome"] for n in range(2)]
-    assert outcomes == ["failed", "completed"] and len(here.pids(session)) == 1
 
 
 def test_a_prompt_that_names_a_skill_is_text(lab: Lab) -> None:
@@ -274,7 +200,3 @@ def test_a_steered_prompt_may_have_images(lab: Lab) -> None:
     (here.cwd / "go").touch()
     here.wait_for(session, "turn_completed")
     assert sent(here)[-3:] == [said_text("And"), SENT_IMAGE, said_text("this?")]
-
-
-def test_a_turn_of_a_live_process_costs_little_beside_the_model(lab: Lab) -> None:
-    lab("text").prove_that_live_is_cheap()

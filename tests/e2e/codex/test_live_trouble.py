@@ -13,7 +13,7 @@ import pytest
 from clisup.errors import ClisupError
 from tests.e2e.codex.lab import CodexLab, running_with
 from tests.e2e.codex.provider import codex_binary
-from tests.e2e.codex.scenarios import Scenario, cut_short, fail, run, say
+from tests.e2e.codex.scenarios import Scenario, cut_short, run, say
 from tests.e2e.lab import marked, poll, running
 from tests.e2e.scenarios import in_turn
 from tests.zoo.codex import codex_lab
@@ -58,15 +58,6 @@ def test_a_stopped_codex_is_killed_and_another_one_goes_on(scripted: CodexLab, a
     assert scripted.wait_for(session, "process_exited")["signal"] in (signal.SIGTERM, signal.SIGKILL)
     assert scripted.turn("@first", session=session)["text"] == "You first said: My name is Ada."
     assert len(scripted.pids(session)) == 2
-
-
-@pytest.mark.fault(64)
-def test_a_401_ends_the_turn_at_the_first_retry_and_the_next_one_works(lab: Lab) -> None:
-    here = lab(Scenario("401", in_turn(fail(401, "Incorrect API key provided"), say("Well."))), retries=5)
-    session = here.open(**LIVE)
-    turn = here.turn(session=session)
-    assert (turn["outcome"], turn["error"]["kind"]) == ("failed", "authentication")
-    assert here.turn(session=session)["text"] == "Well."
 
 
 @pytest.mark.fault(65)

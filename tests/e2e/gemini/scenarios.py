@@ -224,8 +224,6 @@ _ALL = (
     unrecorded(Scenario("waits_for_a_limit", always(*limited("37s")))),
     unrecorded(Scenario("stalls_after_a_limit", in_turn(limited("1s"), [WAIT, Stall()]))),
     unrecorded(Scenario("stall", always(WAIT, Stall()))),
-    unrecorded(tool("sleeper", shell("sleep 1000 & setsid sleep 1000 & sleep 1000"), then="never")),
-    unrecorded(tool("slow_tool", shell("sleep 4; echo slept"), then="done")),
     unrecorded(tool("big_tool", shell("head -c 3000000 /dev/zero | tr '\\0' x"), then="That was much.")),
     unrecorded(tool("tool_env", shell("echo evil=${EVIL_VARIABLE:-none}"), then="Done.")),
     unrecorded(tool("background", shell("sleep 1000", is_background=True), then="It runs.")),

@@ -37,24 +37,6 @@ def test_a_text_answer_streams_and_is_told_whole_and_its_thoughts_are_counted(la
     assert len(here.api.requests) == 1  # no router, no title
 
 
-def test_a_tool_call_has_its_use_and_its_result(lab: Start) -> None:
-    here = lab("tool_ok")
-    turn = here.turn("Use your tools.", **YOLO)
-    use = here.events(turn["session_id"], "tool_use")[0]
-    result = here.events(turn["session_id"], "tool_result")[0]
-    assert use["name"] == "run_shell_command" and use["input"]["command"] == "echo hi"
-    assert result["tool_use_id"] == use["tool_use_id"] and result["content"] == "hi" and not result["is_error"]
-    assert turn["outcome"] == "completed" and turn["text"] == "It said hi."
-
-
-def test_a_failing_tool_is_an_error_result_and_the_turn_goes_on(lab: Start) -> None:
-    here = lab("tool_fail")
-    turn = here.turn("Use your tools.", **YOLO)
-    result = here.events(turn["session_id"], "tool_result")[0]
-    assert result["is_error"] and "not found" in result["content"]
-    assert turn["outcome"] == "completed" and turn["text"] == "It failed."
-
-
 def test_a_tool_that_was_taken_away_is_told_as_denied(lab: Start) -> None:
     here = lab("tool_denied")
     turn = here.turn("Use your tools.")
@@ -115,17 +97,6 @@ def test_a_vanilla_gemini_goes_on_from_the_same_history(lab: Start) -> None:
     argv = [*COMMAND, "-m", "fake-model", "--resume", f"_{session}", "-p", "What did I say?"]
     done = subprocess.run(argv, env=env, cwd=here.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert "My name is Ada." in done.stdout, done.stderr
-
-
-@pytest.mark.fault(69)
-def test_a_prompt_that_looks_like_a_command_or_a_file_reaches_the_model_as_text(lab: Start) -> None:
-    here = lab("memory")
-    (here.cwd / "secret.txt").write_text("the file's own words")
-    turn = here.turn("/help and @secret.txt")
-    sent = str(here.api.main_requests[0].body["contents"])
-    assert "/help and" in sent and "@secret.txt" in sent
-    assert "the file's own words" not in sent
-    assert here.events(turn["session_id"], "turn_started")[0]["prompt_altered"]
 
 
 def test_a_system_prompt_takes_the_place_of_geminis_own(lab: Start) -> None:

@@ -14,43 +14,22 @@ import pytest
 from clisup.errors import ClisupError
 from tests.e2e.gemini.lab import GeminiLab
 from tests.e2e.gemini.scenarios import (
-    WAIT,
     Scenario,
     always,
     call,
     calls,
-    error,
     in_turn,
     remembers,
     says,
-    shell,
 )
 from tests.e2e.gemini.test_hostile_repository import infest
 from tests.e2e.lab import ROOT, poll
-from tests.e2e.scenarios import Reply, Stall
 from tests.e2e.tools.stage import ADD, FAIL, Stage, ended, interactions
 
 pytestmark = pytest.mark.e2e
 Start = Callable[..., GeminiLab]
 LIVE: dict[str, Any] = {"mode": "live"}
 SERVER = {"tools": {"command": sys.executable, "args": [str(ROOT / "tests" / "e2e" / "tool_server.py")]}}
-
-
-def touch(name: str, n: int = 0) -> Reply:
-    return calls(shell(f"touch {name}"), text="I need it.", n=n)
-
-
-def test_many_turns_of_one_process_with_the_usage_of_each(lab: Start) -> None:
-    here = lab(Scenario("memory", remembers))
-    session = here.open(**LIVE)
-    turns = [here.turn(text, session=session) for text in ("I am Ada.", "What?")]
-    assert [turn["text"] for turn in turns] == ["You said: I am Ada.", "You said: I am Ada. | What?"]
-    assert [turn["usage"]["output_tokens"] for turn in turns] == [40, 41]
-    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
-    with here.client() as client:
-        client.call("session/close", session_id=session)
-    (exited,) = here.events(session, "process_exited")
-    assert (exited["exit_code"], exited["ended_by"]) == (0, "client")
 
 
 def test_new_processes_go_on_with_the_session_at_once(lab: Start) -> None:
@@ -68,48 +47,6 @@ def test_new_processes_go_on_with_the_session_at_once(lab: Start) -> None:
     assert len(here.pids(session)) == 3
     assert len({event["native_session_id"] for event in here.events(session, "session_init")}) == 1
     assert not here.events(session, "unparsed")
-
-
-def test_an_interrupt_ends_the_turn_and_keeps_the_process(lab: Start) -> None:
-    here = lab(
-        Scenario("slow", in_turn([WAIT, Stall()], says("Quick.", n=1), touch("x", 2), says("Quick again.", n=3)))
-    )
-    session = here.open(**LIVE)
-    for turn, kind, text in (("t1", "content_delta", "Quick."), ("t3", "approval_requested", "Quick again.")):
-        here.prompt(session)
-        here.wait_for(session, kind, turn_id=turn)
-        with here.client() as client:
-            assert client.call("session/interrupt", session_id=session)["outcome"] == "interrupted"
-        assert here.turn("Go on.", session=session)["text"] == text
-    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
-
-
-def test_a_turn_goes_on_in_its_process_while_the_daemon_is_killed(lab: Start) -> None:
-    here = lab(
-        Scenario("touches", in_turn(touch("made.txt"), says("done", n=1), touch("more.txt", 2), says("done", n=3)))
-    )
-    session = here.open(**LIVE)
-    here.prompt(session, "First.")
-    asked = here.wait_for(session, "approval_requested")
-    assert asked["tool_name"] == "run_shell_command"
-    here.kill()
-    here.start()  # it adopts a process in its first turn
-    here.answer(session, asked, "allow")
-    assert here.wait_for(session, "turn_completed", turn_id="t1")["text"] == "done"
-    here.kill()
-    here.start()  # it adopts a resting process
-    here.prompt(session, "Second.")
-    asked = here.wait_for(session, "approval_requested", turn_id="t2")
-    here.kill()
-    here.start()  # it adopts a process in its second turn
-    here.answer(session, asked, "deny")
-    assert here.wait_for(session, "turn_completed", turn_id="t2")["text"] == "done"
-    assert (here.cwd / "made.txt").exists() and not (here.cwd / "more.txt").exists()
-    assert len(here.pids(session)) == 1 and not here.events(session, "unparsed")
-    seqs = [event["seq"] for event in here.events(session)]
-    assert seqs == list(range(1, len(seqs) + 1))
-    said = [json.dumps(request.body["contents"]).count("Second.") for request in here.api.main_requests]
-    assert said == [0, 0, 1, 1]
 
 
 def test_servers_of_the_session_and_pictures_reach_the_model(lab: Start) -> None:
@@ -136,27 +73,10 @@ def test_tools_of_the_client_run_without_a_question(lab: Start) -> None:
     assert ended(events)["text"] == "Done." and not [e for e in events if e["type"] == "approval_requested"]
 
 
-def test_a_failed_turn_leaves_the_process_for_the_next(lab: Start) -> None:
-    refused = error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.")
-    here = lab(Scenario("bad_first", in_turn([refused], says("Well.", n=1))))
-    session = here.open(**LIVE)
-    first, second = (here.turn(f"{n}", session=session) for n in range(2))
-    assert (first["outcome"], first["error"]["kind"]) == ("failed", "authentication")
-    assert second["text"] == "Well." and len(here.pids(session)) == 1
-
-
 def test_an_end_without_an_answer_is_a_failure(lab: Start) -> None:
     here = lab(Scenario("empty", always(*says("", n=0))))
     turn = here.turn(**LIVE)
     assert (turn["outcome"], turn["error"]["kind"]) == ("failed", "server")
-
-
-def test_a_prompt_that_begins_like_a_command_is_text(lab: Start) -> None:
-    here = lab(Scenario("memory", remembers))
-    session = here.open(**LIVE)
-    for text in ("/about", "$help me"):
-        assert text in here.turn(text, session=session)["text"]
-    assert all("zero-width" in event["prompt_altered"] for event in here.events(session, "turn_started"))
 
 
 def test_no_server_hook_or_command_of_the_repository_runs_in_a_live_session(lab: Start) -> None:
@@ -171,7 +91,3 @@ def test_servers_are_refused_in_a_one_shot_session(lab: Start) -> None:
     with pytest.raises(ClisupError) as refused:
         lab("text").open(mcp_config={"mcpServers": SERVER})
     assert refused.value.kind == "unsupported" and "only live sessions" in refused.value.message
-
-
-def test_a_turn_of_a_live_process_costs_little_beside_the_model(lab: Start) -> None:
-    lab("text").prove_that_live_is_cheap()

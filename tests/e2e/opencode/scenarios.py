@@ -86,7 +86,6 @@ def at(signal: str, after: str, delay: float = 0.5) -> OpencodeRun:
 
 
 USE = "Use your tools."
-TICKS = "for i in $(seq 30); do sleep 1; done; echo finished"
 ASKS: Body = {"permission": {"write": "ask", "edit": "ask"}}
 RULE: Body = {"permission": {"bash": {"*": "allow", "rm *": "deny"}}}
 KEY = "Incorrect API key provided: fake."
@@ -118,7 +117,6 @@ _TOOLS = (
     OpencodeScenario("bad_tool_input", in_turn(use(*tool("bash", "n", '{"comm')), say("Broken."))),
     OpencodeScenario("subagent", with_subagent, (OpencodeRun(prompt=USE),)),
     OpencodeScenario("tool_waits", in_turn(use(*bash("w", "sleep 5")), say("done")), recorded=False),
-    OpencodeScenario("slow_tool", in_turn(use(*bash("slow", TICKS)), say("done")), recorded=False),
 )
 _FAILURES = (
     OpencodeScenario("http_400", fail(400, "invalid_request_error", "Invalid parameter: tools.")),
