@@ -92,7 +92,7 @@ def test_a_live_process_is_no_stranger_and_gets_no_prompt_while_there_is_one(
 def test_a_live_process_whose_transcript_somebody_else_wrote_on_is_replaced_by_one_that_knows_all_of_it(
     serve: Callable[..., Harness], ends: str
 ) -> None:
-    daemon = serve(live={"idle_s": 1} if ends == "by its idle end" else {})
+    daemon = serve(live={"idle_s": 4} if ends == "by its idle end" else {})
     session = daemon.new(mode="live")
     session.ask("one")
     write_as_a_terminal(transcript(session), "two")

@@ -92,6 +92,8 @@ class AcpState(Struct, kw_only=True):
     loaded: bool = False
     unsettled: bool = False
     others: list[str] = field(default_factory=list)
+    named: bool = False
+    """An update of the turn has named this session."""
     updates: UpdatesState = field(default_factory=UpdatesState)
     uses: dict[str, int] = field(default_factory=dict)
 
@@ -214,8 +216,13 @@ class AcpDecoder(Decoder):
         return events
 
     def _is_another(self, session: str) -> bool:
-        """Tell whether an update belongs to another session, as that of a sub-agent does (opencode PR 32406)."""
-        return self.state.session is not None and session not in (self.state.session, self._wire)
+        """Tell whether an update belongs to another session, as that of a sub-agent does (opencode PR 32406).
+
+        An agent that names its session wrongly names it so from the first update of the turn on.
+        """
+        own = self.state.session is None or session in (self.state.session, self._wire)
+        self.state.named = self.state.named or own
+        return self.state.named and not own
 
     def _of_another(self, session: str) -> Sequence[EventBase]:
         """Report the first update of another session. Its words are no part of the turn."""
