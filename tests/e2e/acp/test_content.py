@@ -23,6 +23,7 @@ class GeminiAcpLab(Lab):
     """`[backends.agent]`: kind acp, the command `gemini --acp`."""
 
     backend = "agent"
+    asked_by_others = True  # gemini 0.61.0 leaves its thoughts out of its report
 
     def __init__(self, scenario: str) -> None:
         super().__init__()
