@@ -69,7 +69,7 @@ def test_a_directory_that_went_away_fails_the_turn(daemon: Harness, tmp_path: Pa
     session = daemon.new(cwd=str(tmp_path / "cwd"))
     (tmp_path / "cwd").rmdir()
     error = session.ask("hello")["error"]
-    assert error["kind"] == "spawn_failed" and "chdir" in error["message"]
+    assert error["kind"] == "spawn_failed" and "make it again" in error["message"]
 
 
 @pytest.mark.fault(77)
