@@ -136,7 +136,7 @@ ENDS = Kind(
         Script(f"{_STUBBORN}@stall", **_ORPHANED),
         Script(f"{_STUBBORN}@bash trap '' INT TERM; sleep 60", **_ENDED, ready=(MESSAGE_END, 2)),
         Script(f"{_STUBBORN}@bash trap '' INT TERM; sleep 60", **_ORPHANED, ready=(MESSAGE_END, 2)),
-        Script("@ignore-int\n@ignore-term\n@retry authentication 1\n@stall", exit=Exit(signal=9), outcome="failed"),
+        Script("@ignore-int\n@ignore-term\n@retry authentication 3\n@stall", exit=Exit(signal=9), outcome="failed"),
         Script(f"{_STUBBORN}@stall", **_ORPHANED),
     ),
 )
