@@ -98,12 +98,8 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "resting": frozenset(),
     "blocked": frozenset(),
 }
-_HELD = (
-    "model",
-    "tool",
-    "hook",
-    "background",
-)  # phases in which a CLI may be waiting for a tool of the session's client
+# Phases in which a CLI may be waiting for a tool of the session's client.
+_HELD = ("model", "tool", "hook", "background")
 _NO_TURN = ("resting", "blocked")  # phases in which a turn's own time does not run
 _FROM_ENTRY = tuple(phase for phase, life in PHASE_LIFE.items() if not life)
 

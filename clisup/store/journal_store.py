@@ -47,6 +47,7 @@ class JournalStore(Segments):
     def __init__(self, directory: str, *, segment_bytes: int, durable: bool = True) -> None:
         super().__init__(directory)
         self._segment_bytes = segment_bytes
+        self._largest = file_size_limit()
         self._durable = durable
         self._unsynced: list[int] = []  # descriptors of full segments
         self._unlisted = False  # the name of the first segment waits for the next sync, too
@@ -156,8 +157,8 @@ class JournalStore(Segments):
             return True
         # No segment is due before this one holds events, or because its snapshot alone exceeds the segment size.
         size = max(self._segment_bytes, 4 * self._head)
-        if (largest := file_size_limit()) is not None:
-            size = min(size, largest)
+        if self._largest is not None:
+            size = min(size, self._largest)
         due = self._distrusted or self._old or self._size + more > size
         return due and self.next_seq > self._segments[-1]
 

@@ -96,6 +96,8 @@ class UpdatesState(Struct):
     growing: str | None = None
     last_chunk: str = ""
     system_error: bool = False
+    mentioned: dict[str, None] = field(default_factory=dict)
+    """Ids of the calls without an event yet. Each line asks for them, and a turn may have thousands of other calls."""
     answers: bool = False
     """The agent has reported more than thoughts: words, a call, a plan or a compaction."""
     title: str | None = None
@@ -132,8 +134,8 @@ class Updates:
     @property
     def unannounced(self) -> dict[str, str]:
         """Names of the open calls whose event waits for the rest of their input."""
-        tools = self.state.tools.values()
-        return {tool.id: self._dialect.tool_name(tool.fields) for tool in tools if not (tool.announced or tool.ended)}
+        tools = self.state.tools
+        return {name: self._dialect.tool_name(tools[name].fields) for name in self.state.mentioned if name in tools}
 
     def announce(self, tool_id: str) -> list[EventBase]:
         """Return the event of a call that the agent has reported and that still waits for the rest of its input."""
@@ -229,7 +231,10 @@ class Updates:
         tool_id = get_str(update, "toolCallId")
         if not tool_id:
             raise MalformedError("a tool call without toolCallId")
-        tool = self.state.tools.setdefault(tool_id, AcpTool(tool_id))
+        tool = self.state.tools.get(tool_id)
+        if tool is None:
+            tool = self.state.tools[tool_id] = AcpTool(tool_id)
+            self.state.mentioned[tool_id] = None
         tool.learn(self._dialect.call(update))
         if self.habits.pending_input == "later" and update.get("sessionUpdate") == "tool_call":
             tool.fields.setdefault("name", tool.fields.get("title"))
@@ -269,6 +274,7 @@ class Updates:
 
     def _announce(self, tool: AcpTool) -> list[EventBase]:
         tool.announced = True
+        self.state.mentioned.pop(tool.id, None)
         use = ToolUse(tool_use_id=tool.id, name=self._dialect.tool_name(tool.fields), input=tool.input)
         return [*self._end_message(), use]
 
