@@ -186,6 +186,8 @@ class OpenWork(NamedTuple):
     """Tool calls without an event yet: their names by id."""
     awaits: str | None = None
     """Request that the CLI has not answered while it opens its session."""
+    ended: bool = False
+    """The CLI has told the end of the turn, and the rest of its answer is read (`Decoder.settle`)."""
 
 
 class Chunk(NamedTuple):
@@ -249,6 +251,10 @@ class Decoder(ABC):
     def open_work(self) -> OpenWork:
         """Work for the phases of the watchdog."""
         return OpenWork(self.background)
+
+    def settle(self) -> Decoded | None:
+        """Return the end of a turn whose CLI has told the end (`OpenWork.ended`) and says nothing more, or None."""
+        return None
 
     @property
     def idle(self) -> bool:

@@ -43,9 +43,14 @@ The documented difference (docs/backends/README.md): a backend without `thinking
 
 
 def decode(recording: TurnRecording, adapter: Adapter) -> list[Decoded]:
-    """Return the result of each line. One decoder reads all lines, also of further turns that the CLI began by itself."""
+    """Return the result of each line. One decoder reads all lines, also of further turns that the CLI began by itself.
+
+    One more result is that of the CLI's exit, if a round trip behind the answer is missing.
+    """
     decoder = adapter.decoder(recording.carried, recording.request)
-    return [decoder.decode(line) for line in recording.lines()]
+    results = [decoder.decode(line) for line in recording.lines()]
+    settled = decoder.settle()
+    return results if settled is None else [*results, settled]
 
 
 def turn_of(recording: TurnRecording, adapter: Adapter) -> list[dict[str, Any]]:
@@ -264,11 +269,11 @@ def _result_faults(decoded: Decoded, line: Line) -> Iterator[str]:
 def story(recording: TurnRecording, adapter: Adapter) -> str:
     """Return a line for each line of the recording: the frame, and its result. Equal lines in a row are counted."""
     told: list[list[Any]] = []
-    for line, result in zip(recording.lines(), decode(recording, adapter), strict=True):
+    for line, result in zip_longest(recording.lines(), decode(recording, adapter)):
         names = [_event_name(event) for event in result.events]
         names += [_terminal_name(result.terminal)] if result.terminal else []
         names += ["SAYS " + (_said(reply) if isinstance(reply, str) else "the end") for reply in result.replies]
-        text = f"{_frame_name(line)} -> {', '.join(names) or '-'}"
+        text = f"{_frame_name(line) if line else 'the exit'} -> {', '.join(names) or '-'}"
         if told and told[-1][0] == text:
             told[-1][1] += 1
         else:

@@ -113,7 +113,8 @@ class TurnRecording:
 class Played(NamedTuple):
     """Line with its result. `ended` is the end of the turn before, if the line begins another turn.
 
-    The last step has no line, and holds the end of the last turn.
+    The last step has no line, and holds the end of the last turn. The step before has none either if the CLI ended without a
+    round trip behind its answer.
     """
 
     line: Line | None
@@ -147,6 +148,9 @@ def play(recording: TurnRecording, adapter: Adapter) -> Iterator[Played]:
         if words and request.live and (decoder.idle or not decoder.ends_when_idle):
             over = True
         yield Played(line, decoded, ended)
+    if (settled := decoder.settle()) is not None:
+        words += [settled.terminal] if settled.terminal else []
+        yield Played(None, settled)
     terminal = sum_of(words) if words else None
     meta, explained = recording.meta, adapter.explain_exit(recording.run_end(adapter))
     ending = meta.ending.model_dump(mode="json", exclude_none=True) if meta.ending else None

@@ -84,6 +84,7 @@ class TimeoutsConfig(ConfigTable):
     login: Seconds = 60
     approval: Seconds = 0
     background: Seconds = 660
+    tail: Seconds = 2
     linger: Seconds = 5
     turn: Seconds = 0
     int_grace: Seconds = 3

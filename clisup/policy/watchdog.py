@@ -30,7 +30,8 @@ from clisup.model.events import (
 )
 
 Phase = Literal[
-    "startup", "opening", "model", "tool", "hook", "compaction", "login", "approval", "background", "linger", "resting", "blocked"
+    "startup", "opening", "model", "tool", "hook", "compaction", "login", "approval", "background", "tail", "linger", "resting",
+    "blocked",
 ]  # fmt: skip
 
 LATE_TICK_S = 1.0
@@ -56,6 +57,7 @@ class TurnTimeouts(Struct, frozen=True):
     login: float = 60
     approval: float = 0
     background: float = 660
+    tail: float = 2
     linger: float = 5
     resting: float = 600
     turn: float = 0
@@ -73,6 +75,7 @@ PHASE_LIMITS: dict[Phase, str | None] = {
     "login": "login",
     "approval": "approval",
     "background": "background",
+    "tail": "tail",
     "linger": "linger",
     "resting": "resting",
     "blocked": None,  # a full disk is not the CLI's fault: the timers are frozen
@@ -94,6 +97,7 @@ PHASE_LIFE: dict[Phase, frozenset[Life]] = {
     "login": frozenset({"bytes", "heartbeats"}),
     "approval": frozenset({"bytes", "heartbeats"}),
     "background": frozenset({"bytes", "heartbeats", "evidence"}),
+    "tail": frozenset(),  # an agent that goes on by itself has ended the turn all the same
     "linger": frozenset(),  # and must still exit: limits without life count from the beginning of the phase
     "resting": frozenset(),
     "blocked": frozenset(),
@@ -133,6 +137,8 @@ class PhaseTracker(Struct):
     """Tool calls that the CLI has mentioned without all that an event of them needs."""
     awaits: str = ""
     """Request that the CLI has not answered while it opens its session."""
+    ended: bool = False
+    """The CLI has told the end of the turn, and the rest of its answer is read."""
     unreadable: str = ""
     """Beginning of the turn's last line that is no frame, for the message of an error."""
 
@@ -145,6 +151,8 @@ class PhaseTracker(Struct):
             return "background"
         if self.finished:
             return "resting" if self.resting else "linger"
+        if self.ended:
+            return "tail"
         if self.approvals:
             return "approval"
         if self.tools or self.calls:
@@ -174,13 +182,13 @@ class PhaseTracker(Struct):
     @property
     def answer_is_whole(self) -> bool:
         """Tell whether the model has ended its answer, and nothing works on: no tool, hook, question or sub-agent."""
-        return (self.answered or self.finished) and not (
+        return (self.answered or self.finished or self.ended) and not (
             self.tools or self.calls or self.hooks or self.approvals or self.background
         )
 
-    def follow(self, background: Collection[str], calls: Mapping[str, str], awaits: str | None) -> None:
+    def follow(self, background: Collection[str], calls: Mapping[str, str], awaits: str | None, ended: bool) -> None:
         """Take over what the decoder knows beyond its events."""
-        self.background, self.awaits = background, awaits or ""
+        self.background, self.awaits, self.ended = background, awaits or "", ended
         if calls or self.calls:
             self.calls = dict(calls)
 

@@ -147,6 +147,7 @@ class Timeouts(Params):
     login: Seconds | None = None
     approval: Seconds | None = None
     background: Seconds | None = None
+    tail: Seconds | None = None
     linger: Seconds | None = None
     turn: Seconds | None = None
     int_grace: Seconds | None = None

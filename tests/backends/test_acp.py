@@ -12,7 +12,7 @@ from clisup.backends.acp.dialogue import AcpDecoder
 from clisup.backends.acp.updates import TERMINAL_CHARS
 from clisup.backends.base import END_OF_INPUT, ApprovalAnswer, Carried, Decoded, LaunchRequest, RunEnd
 from clisup.errors import UsageError
-from clisup.model.events import TurnError
+from clisup.model.events import BackendStatus, TurnError
 from clisup.model.lines.framing import Line
 from clisup.model.usage import NO_USAGE
 
@@ -46,7 +46,12 @@ class Conversation:
         return self.last
 
     def answer(self, result: Any) -> Decoded:
-        return self.hear({"jsonrpc": "2.0", "id": self.asked["id"], "result": result})
+        """Answer the last request, and then the round trip behind the end of an answer."""
+        answered = self.hear({"jsonrpc": "2.0", "id": self.asked["id"], "result": result})
+        return self.refuse() if self.decoder.open_work.ended else answered
+
+    def refuse(self) -> Decoded:
+        return self.hear({"jsonrpc": "2.0", "id": self.asked["id"], "error": {"code": -32601, "message": "no such method"}})
 
     def fail(self, code: int, message: str, data: Any = None) -> TurnError:
         error = {"code": code, "message": message, "data": data}
@@ -118,7 +123,7 @@ def test_what_is_replayed_behind_the_answer_to_load_gives_no_event_and_the_promp
     talk = Conversation(native_session_id="old", resume=True).open(loadSession=True)
     assert talk.asked["method"] == "_clisup/quiet"
     assert talk.say("an old answer") == talk.update("tool_call", toolCallId="t", status="completed") == []
-    talk.hear({"id": talk.asked["id"], "error": {"code": -32601, "message": "no"}})
+    talk.refuse()
     assert talk.asked["method"] == "_clisup/quiet"  # something old came meanwhile, so once more
     talk.answer(None)
     assert talk.asked["method"] == "session/prompt"
@@ -161,9 +166,11 @@ def test_a_live_process_gets_its_next_prompt_under_an_id_of_its_own() -> None:
     assert ended.terminal is not None and ended.terminal.text == "Well." and ended.replies == ()
 
 
-def test_a_live_process_that_rests_tells_nothing_of_a_turn_that_is_over() -> None:
+def test_words_of_a_live_process_that_rests_are_no_turn() -> None:
     talk = Conversation(native_session_id="s", resume=True, live=True)
-    assert talk.say("Late.") == [] and talk.decoder.interrupt() is None
+    assert talk.say("Late.") == [BackendStatus(status="late_update", detail="agent_message_chunk: Late.")]
+    assert talk.update("tool_call", toolCallId="t", title="Look")[0].detail == "tool_call: Look"
+    assert talk.decoder.interrupt() is None
 
 
 def test_the_habits_of_the_agent_hold_in_later_turns_too() -> None:

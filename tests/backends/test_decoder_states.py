@@ -41,6 +41,8 @@ def test_a_decoder_goes_on_from_the_state_after_any_line(path: Path) -> None:
         assert state is not None and state == decoder.state
         decoder = adapter.decoder(carried, request)
         decoder.restore(state)
+    if (settled := decoder.settle()) is not None:
+        got.append(settled)
     for one, undisturbed in zip(got, recording.decode(), strict=True):
         told = [event for event in undisturbed.events if not isinstance(event, ApprovalResolved)]
         replies = undisturbed.replies if len(told) == len(undisturbed.events) else one.replies

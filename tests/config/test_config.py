@@ -44,7 +44,7 @@ DEFAULTS = {
         "env": {}, "env_files": {}, "setting_sources": "user", "orphans": "grace",
         "approvals": {"rules": [], "unattended": "wait", "unattended_after_s": 60},
         "timeouts": {"startup": 60, "opening": 300, "model_idle": 180, "tool_idle": 1800, "hook": 1800,
-                     "compaction": 900, "login": 60, "approval": 0, "background": 660, "linger": 5,
+                     "compaction": 900, "login": 60, "approval": 0, "background": 660, "tail": 2, "linger": 5,
                      "turn": 0, "int_grace": 3, "term_grace": 5},
         "limits": {"spool_bytes": 4096 * MIB, "line_bytes": 64 * MIB, "stderr_bytes": 8 * MIB, "inline_bytes": 256 * 1024,
                    "stderr_events": 200, "unparsed_events": 1000, "open_approvals": 256, "line_values": 100_000,

@@ -2,7 +2,8 @@
 
 The prompt is its script, a word a line: `say TEXT`, `wait PATH`, `ask TOOL JSON` (for a permission; it says the option it got),
 `call METHOD JSON` (it asks the daemon itself, at the socket in $HOME/../s, and says what came of it), `hang` (until
-session/cancel), `deaf` (not even then), `stay` (do not leave at the end of stdin). Started as `python dialogue_agent.py LOG`.
+session/cancel), `deaf` (not even then), `stay` (do not leave at the end of stdin), `tail LINE` (it does that behind its answer to
+the prompt), `mute` (it answers no unknown request). Started as `python dialogue_agent.py LOG`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import time
 class Agent:
     def __init__(self, log: str) -> None:
         self.log = open(log, "a", buffering=1)  # noqa: SIM115
-        self.deaf = self.stay = self.hear_cancel = False
+        self.deaf = self.stay = self.mute = self.hear_cancel = False
+        self.tail: list[str] = []
         self.asked = 0
 
     def hear(self) -> dict:
@@ -47,7 +49,9 @@ class Agent:
                     texts = [block["text"] for block in frame["params"]["prompt"] if block["type"] == "text"]
                     reason = self.play(texts[0])
                     self.say(id=frame["id"], result={"stopReason": reason})
-                case _ if "id" in frame and "method" in frame:
+                    tail, self.tail = self.tail, []
+                    self.play("\n".join(tail))
+                case _ if "id" in frame and "method" in frame and not self.mute:
                     self.say(id=frame["id"], result={})
 
     def play(self, script: str) -> str:
@@ -66,7 +70,9 @@ class Agent:
             elif word == "call":
                 got = self.call(*rest.split(" ", 1))
                 self.update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": got})
-            elif word in ("deaf", "stay"):
+            elif word == "tail":
+                self.tail.append(rest)
+            elif word in ("deaf", "stay", "mute"):
                 setattr(self, word, True)
             elif word == "hang":
                 while self.hear().get("method") != "session/cancel" or self.deaf:

@@ -13,7 +13,7 @@ from harness import Harness, until
 
 AGENT = Path(__file__).with_name("dialogue_agent.py")
 RULES = '[[backends.agent.approvals.rules]]\ntool = "*"\ndecision = "deny"\n'  # a question is answered by itself
-WHOLE = ["initialize", "session/new", "session/prompt", "the end"]
+WHOLE = ["initialize", "session/new", "session/prompt", "_clisup/quiet", "the end"]
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def test_a_turn_is_a_dialogue_from_the_first_word_to_the_end_of_stdin(agent: Cal
     assert session.events("process_exited")[0]["exit_code"] == 0
     second = session.ask("say again")
     assert second["text"] == "again"
-    assert daemon.told()[4:] == ["initialize", "session/load", *daemon.told()[6:-2], "session/prompt", "the end"]
+    assert daemon.told()[5:] == ["initialize", "session/load", *daemon.told()[7:-3], *WHOLE[2:]]
 
 
 @pytest.mark.fault(1)
 @pytest.mark.parametrize("point", ["keeper.stdin.before", "keeper.stdin.after"])
-@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
 def test_kill_9_around_each_message_loses_none_and_doubles_none(
     agent: Callable[..., Harness], point: str, nth: int
 ) -> None:
@@ -68,7 +68,7 @@ def test_kill_9_around_each_message_loses_none_and_doubles_none(
     assert (end["outcome"], end["text"]) == ("completed", "[reject_once]two")
     assert [event["text"] for event in session.events("content_delta")] == ["one", "[reject_once]", "two"]
     assert [event["by"] for event in session.events("approval_resolved")] == ["rule"]
-    assert daemon.told() == [*WHOLE[:3], "an answer", "the end"]
+    assert daemon.told() == [*WHOLE[:3], "an answer", *WHOLE[3:]]
     assert len(session.events("turn_completed")) == 1
 
 
@@ -83,7 +83,7 @@ def test_a_daemon_that_is_killed_in_the_middle_goes_on_with_the_dialogue(
         daemon.restart()
     (tmp_path / "go").touch()
     assert session.end_of(turn)["text"] == "[reject_once]after"
-    assert daemon.told() == [*WHOLE[:3], "an answer", "the end"]
+    assert daemon.told() == [*WHOLE[:3], "an answer", *WHOLE[3:]]
     assert session.events("process_started") and len(session.events("session_init")) == 1
 
 

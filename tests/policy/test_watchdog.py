@@ -40,7 +40,7 @@ LIMITS = TurnTimeouts(
 )
 NEVER = TurnTimeouts(**{name: 0.0 for name in set(PHASE_LIMITS.values()) if name is not None})
 LIMITED = [phase for phase in get_args(Phase) if phase != "blocked"]
-WARNED = [phase for phase in LIMITED if phase not in ("startup", "linger", "resting")]
+WARNED = [phase for phase in LIMITED if phase not in ("startup", "tail", "linger", "resting")]
 
 
 def limit_of(phase: str) -> float:

@@ -1,13 +1,12 @@
 """Client side of the Agent Client Protocol, version 1: one process, one session, one prompt or many.
 
 The start sends `initialize`. Each answer decides the next request: authenticate, session/new (or resume, or load), the model,
-the mode, session/prompt, and the end of input. A live process gets the next session/prompt instead, and may get another model
-or mode at any time. `requests` has the requests of the agent.
+the mode, session/prompt, a round trip behind the answer's end, and the end of input. A live process gets the next session/prompt
+instead, and may get another model or mode at any time. `requests` has the requests of the agent.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.requests import AgentRequests
+from clisup.backends.acp.rpc_lines import read_frame, request_text
 from clisup.backends.acp.settings import Offers, Setting
-from clisup.backends.acp.updates import CHUNKS, SAID, Updates, UpdatesState
+from clisup.backends.acp.updates import SAID, Updates, UpdatesState
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import (
     END_OF_INPUT,
@@ -35,13 +35,11 @@ from clisup.backends.frames import (
     Count,
     Frame,
     MalformedError,
-    decode_any,
     first_str,
     get_dict,
     get_dicts,
     get_int,
     get_str,
-    mend,
     too_deep,
 )
 from clisup.backends.lines import decode_broken, unparsed
@@ -52,7 +50,7 @@ from clisup.model.lines.framing import Line
 from clisup.model.prompts.content import Content, Image
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "prompt_params", "prompt_request", "read_frame", "request_text"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "prompt_params", "prompt_request"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
@@ -60,6 +58,11 @@ _AUTH_REQUIRED = -32000
 _CONTROL = "control-"  # begins the id of a change of a setting
 _OTHERS = 32
 """Other sessions that are reported in a turn."""
+_END = "end-"  # begins the id of a round trip behind the end of an answer
+_END_ROUNDS = 20
+"""Round trips behind the end of an answer, if words come during each of them."""
+_LATE_CHARS = 2000
+"""Characters of a text behind the end of its turn."""
 _METHODS = 10  # login methods in a message
 _NOTHING = Decoded(())
 
@@ -94,6 +97,9 @@ class AcpState(Struct, kw_only=True):
     others: list[str] = field(default_factory=list)
     named: bool = False
     """An update of the turn has named this session."""
+    end: Frame | None = None
+    """Result of session/prompt, while the rest of the answer is read."""
+    rounds: Count = 0
     updates: UpdatesState = field(default_factory=UpdatesState)
     uses: dict[str, int] = field(default_factory=dict)
 
@@ -138,15 +144,22 @@ class AcpDecoder(Decoder):
 
     def interrupt(self) -> str | None:
         """Return session/cancel during the prompt. Before the prompt, only a signal ends the turn."""
-        if self.state.asked != "session/prompt":
+        if not self._is_answering:
             return None
         return request_text(None, "session/cancel", {"sessionId": self._wire})
 
     @property
     def open_work(self) -> OpenWork:
         """Calls of which goose and others tell the end alone, and the request behind a slow start."""
-        opens = self.state.asked not in (None, "initialize", "session/prompt")
-        return OpenWork({}, self._updates.unannounced, self.state.asked if opens else None)
+        opens = self.state.asked not in (None, "initialize") and not self._is_answering
+        return OpenWork(
+            {}, self._updates.unannounced, self.state.asked if opens else None, ended=self.state.end is not None
+        )
+
+    @property
+    def _is_answering(self) -> bool:
+        """Tell whether updates of the agent belong to the answer."""
+        return self.state.asked == "session/prompt" or self.state.end is not None
 
     @property
     def kept(self) -> _Opened | None:
@@ -204,13 +217,16 @@ class AcpDecoder(Decoder):
         name = get_str(update, "sessionUpdate")
         if (other := get_str(params, "sessionId")) is not None and self._is_another(other):
             return self._of_another(other)
-        if self.state.asked != "session/prompt" and name in SAID:
+        if self.state.asked in (None, "initialize") and name in SAID:
+            return (_late(update),)
+        if not self._is_answering and name in SAID:
             # Before the prompt, an agent replays old updates after session/load, even after its answer (gemini 0.61.0), or
             # reports a new mode as a message (gemini). None of them answers the prompt.
             self.state.unsettled = self.state.loaded
-            return () if self.state.asked else (BackendStatus(status="late_update", detail=name),)
+            return ()
+        self.state.unsettled = self.state.unsettled or (self.state.end is not None and name in SAID)
         events = self._updates.take(update)
-        if name == "current_mode_update" and self.state.asked != "session/prompt":
+        if name == "current_mode_update" and not self._is_answering:
             self.state.mode = get_str(update, "currentModeId") or self.state.mode
             return ()
         return events
@@ -241,13 +257,15 @@ class AcpDecoder(Decoder):
             return Decoded(
                 (), answers=(ControlAnswer(number.removeprefix(_CONTROL), get_dict(frame, "result"), refusal),)
             )
+        if isinstance(number, str) and number.startswith(_END) and number != self.state.said:
+            return _NOTHING  # to a round trip that the daemon no longer waits for
         if isinstance(number, bool) or number != self.state.said or self.state.asked is None:
             raise MalformedError("an answer that nobody waits for")
         if "result" not in frame and not isinstance(frame.get("error"), dict):
             raise MalformedError("neither result nor error")
         if "error" in frame and frame["error"] is not None:
             if self.state.asked == QUIET:
-                return self._next()
+                return self._next() if self.state.end is None else self._end_if_quiet()
             return self._end(self._refused(get_dict(frame, "error"), self.state.asked))
         return _THEN.get(self.state.asked, AcpDecoder._set)(self, get_dict(frame, "result"))
 
@@ -365,7 +383,7 @@ class AcpDecoder(Decoder):
 
     def _set(self, _: Frame) -> Decoded:
         """Go on after a setting, or after a round trip."""
-        return self._next()
+        return self._next() if self.state.end is None else self._end_if_quiet()
 
     def _ask(self, method: str, params: Frame) -> Decoded:
         self.state.said, self.state.asked = int(self.state.said) + 1, method
@@ -381,13 +399,40 @@ class AcpDecoder(Decoder):
         kind, message = self._dialect.stops.get(reason, (None, ""))
         if kind:
             return self._end(TurnError(kind=kind, message=message), reason, usage)
-        events = self._updates.finish()
+        # The last words of an answer may come behind its end (opencode #17505, claude-agent-acp #824).
+        self.state.end = {name: value for name, value in result.items() if name in ("stopReason", "usage", "_meta")}
+        return self._read_on()
+
+    def _read_on(self) -> Decoded:
+        """Ask for a round trip, which comes back behind the words that are still on their way."""
+        self.state.unsettled, self.state.asked = False, QUIET
+        self.state.rounds += 1
+        self.state.said = f"{_END}{self.state.rounds}-{self._request.prompt_id or self._request.run}"
+        return Decoded((), replies=(request_text(self.state.said, QUIET, {"sessionId": self._wire}),))
+
+    def _end_if_quiet(self) -> Decoded:
+        """End the turn, or read on if more words came during the round trip."""
+        if self.state.unsettled and self.state.rounds < _END_ROUNDS:
+            return self._read_on()
+        return self.settle() or _NOTHING
+
+    def settle(self) -> Decoded | None:
+        """Return the end of a turn whose agent has told the end and gives no round trip back."""
+        result = self.state.end
+        if result is None:
+            return None
+        self.state.end = None
+        reason, events = get_str(result, "stopReason") or "", self._updates.finish()
         words = self._updates.failure
-        error = self._dialect.failure({"message": words}, "session/prompt") if words else None
-        if error is None and reason == "end_turn" and not self.state.updates.answers:
-            error = TurnError(kind="server", message=NO_ANSWER, retryable=True)
-        ended = self._end(error, reason, usage)
+        error = self._dialect.failure({"message": words}, "session/prompt") if words else self.unanswered(reason)
+        ended = self._end(error, reason, self._usage(result))
         return replace(ended, events=(*events, *ended.events))
+
+    def unanswered(self, reason: str) -> TurnError | None:
+        """Return the error of an end without an answer. Agents tell a failed request so, with its words on stderr alone."""
+        if reason != "end_turn" or self.state.updates.answers:
+            return None
+        return TurnError(kind="server", message=NO_ANSWER, retryable=True)
 
     def _usage(self, result: Frame) -> Usage | None:
         """Return the turn's tokens. They are estimated if the agent counts its last request alone and ran tools."""
@@ -434,6 +479,13 @@ def _of_sessions(can: Frame) -> Frame:
     return get_dict(can, "sessionCapabilities")
 
 
+def _late(update: Frame) -> BackendStatus:
+    """Return the words of an update behind the end of its turn."""
+    words = get_str(get_dict(update, "content"), "text") or get_str(update, "title") or ""
+    name = get_str(update, "sessionUpdate") or ""
+    return BackendStatus(status="late_update", detail=f"{name}: {words[:_LATE_CHARS]}" if words else name)
+
+
 def prompt_params(session: str | None, prompt: Content) -> Frame:
     """Return the params of session/prompt."""
     return {"sessionId": session, "prompt": [_block(part) for part in prompt]}
@@ -459,35 +511,3 @@ _THEN: dict[str, Callable[[AcpDecoder, Frame], Decoded]] = {
     "session/prompt": AcpDecoder._prompted,
 }
 """Handlers of the agent's answers, by the method of the request. All other requests are settings."""
-
-
-# Lines of JSON-RPC
-
-
-def request_text(number: int | str | None, method: str, params: Frame) -> str:
-    """Return one line: a request, or a notification if `number` is None."""
-    head: Frame = {"jsonrpc": "2.0"} if number is None else {"jsonrpc": "2.0", "id": number}
-    return json.dumps(head | {"method": method, "params": params}) + "\n"
-
-
-def read_frame(line: Line) -> Frame | None:
-    """Return the line's JSON object, with broken characters replaced.
-
-    A text chunk keeps its halves of surrogate pairs: the other half may come with the next chunk.
-    """
-    try:
-        value = decode_any(line.data)
-    except (ValueError, RecursionError):
-        try:
-            value = decode_any(mend(line.data))
-            _keep_halves(value, line.data)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
-
-
-def _keep_halves(value: object, data: bytes) -> None:
-    update = get_dict(get_dict(value, "params"), "update") if isinstance(value, dict) else {}
-    if get_str(update, "sessionUpdate") in CHUNKS and "text" in get_dict(update, "content"):
-        raw = json.loads(data.decode("utf-8", "replace"))
-        update["content"]["text"] = raw["params"]["update"]["content"]["text"]

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from clisup.backends.acp.adapter import AcpAdapter, mcp_servers
 from clisup.backends.acp.dialogue import AcpDecoder
-from clisup.backends.base import Carried, Decoded, LaunchRequest
+from clisup.backends.base import Carried, LaunchRequest
 from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_str
 from clisup.backends.gemini.result import UNANSWERED, explain_refusal
 from clisup.backends.qwen.decoder import own_words
 from clisup.model.events import TurnError, TurnErrorKind
-from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import BRIDGE_SERVER, object_in
 from clisup.model.usage import Usage
 
@@ -92,9 +91,6 @@ class GeminiAgent(AcpAdapter):
 class _GeminiDialogue(AcpDecoder):
     """Dialogue in which an end without an answer is a failure, as in headless mode."""
 
-    def decode(self, line: Line) -> Decoded:
-        decoded = super().decode(line)
-        end = decoded.terminal
-        if end is None or end.is_error or end.text.strip() or self._request.expand:
-            return decoded
-        return replace(decoded, terminal=replace(end, is_error=True, text="", error=UNANSWERED))
+    def unanswered(self, reason: str) -> TurnError | None:
+        answers = self.state.updates.text.strip() or self._request.expand
+        return None if answers else UNANSWERED

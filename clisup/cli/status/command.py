@@ -38,6 +38,7 @@ _MEANINGS = {
     "login": "the CLI renews its login",
     "approval": "waiting for the answer to an approval",
     "background": "the answer is complete, and background work goes on",
+    "tail": "the answer has ended, and its last words are read",
     "linger": "the last frame has arrived, and the CLI should exit",
     "blocked": "the disk accepts no writes, so the timers are frozen",
 }

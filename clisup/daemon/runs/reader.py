@@ -128,9 +128,22 @@ class SpoolReader:
             if not has_ended():
                 await self._wake.wait()
 
-    async def _next_step(self) -> bool:
+    async def between_steps(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Run `act` while no task reads."""
+        await self._no_step()
+        self._reading = True
+        try:
+            await act()
+        finally:
+            self._reading = False
+            self._wake.set()
+
+    async def _no_step(self) -> None:
         while self._reading:  # the other task waits for the disk, maybe in the middle of a step
             await trio.sleep(STORAGE_RETRY_S)
+
+    async def _next_step(self) -> bool:
+        await self._no_step()
         return await self._step()
 
     async def _step(self) -> bool:

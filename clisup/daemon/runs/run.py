@@ -15,14 +15,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from clisup.backends.base import (
-    Adapter,
-    Control,
-    ControlAnswer,
-    Decoded,
-    Decoder,
-    LaunchRequest,
-)
+from clisup.backends.base import Adapter, Control, ControlAnswer, Decoded, Decoder, LaunchRequest
 from clisup.daemon.journal.recorder import Item
 from clisup.daemon.runs.batch import Batch, UnparsedLines
 from clisup.daemon.runs.checkpoint import Checkpoint, Checkpoints
@@ -31,6 +24,7 @@ from clisup.daemon.runs.reader import SpoolLines, SpoolReader, readable
 from clisup.daemon.runs.requests import ApprovalRequests, has_approvals
 from clisup.daemon.runs.run_limits import RunLimits
 from clisup.daemon.runs.run_parts import (
+    BEHIND_LINE,
     FOLLOW_UP_FIRST,
     STORAGE_BLOCKED,
     STORAGE_RECOVERED,
@@ -106,6 +100,7 @@ class Run:
         self.watchdog = WatchdogTask(
             sink, self._keeper, self.termination, self.tracker, settings.timeouts, limits,
             tells_work=adapter.tells_work, note=self.note, has_unread=self._has_unread, read=self.check_spools,
+            settle=partial(self._reader.between_steps, self._settle),
         )  # fmt: skip
         self.requests = ApprovalRequests(
             sink, self.tracker, self._keeper, lambda: self._decoder, self.watchdog.phase_changed, limits.open_approvals
@@ -276,6 +271,13 @@ class Run:
             await self._take_out(await readable(line, self._decoder, self._settings.limits))
         if (line := self._err.framer.close()) is not None:
             self._stderr.take(line)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Take the end of a turn whose CLI has told the end, and gives no sign that its answer is whole."""
+        if (decoded := self._decoder.settle()) is not None:
+            place = self._decoded_to
+            await self._take_line(Line(place, place, b""), decoded, first=BEHIND_LINE)
         await self._batch.store()
 
     async def take_bytes(self, data: bytes, until: float) -> None:
@@ -343,7 +345,7 @@ class Run:
         if not line.is_blank:
             await self._take_line(line, self._decoder.decode(line))
 
-    async def _take_line(self, line: Line, decoded: Decoded) -> None:
+    async def _take_line(self, line: Line, decoded: Decoded, first: int = 0) -> None:
         if begins_turn(decoded.events) and await self._goes_on(line, decoded.events):
             decoded = self._decoder.decode(line)
         self._settings.frames.see(line, decoded.events)
@@ -356,7 +358,7 @@ class Run:
         self._heartbeat = self._heartbeat and only_heartbeats(decoded.events)
         if asked := has_approvals(decoded.events):
             await self._batch.store()  # the journal knows the open approvals
-        for k, event in enumerate(decoded.events):
+        for k, event in enumerate(decoded.events, first):
             if self.requests.is_new(event):
                 self._take_event(event, line, k)
         if asked:

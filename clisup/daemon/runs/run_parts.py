@@ -20,7 +20,10 @@ from clisup.model.verdict import Terminal
 from clisup.ops.drift import FrameSample
 from clisup.policy.watchdog import TurnTimeouts
 
-__all__ = ["FOLLOW_UP_FIRST", "STORAGE_BLOCKED", "STORAGE_RECOVERED", "RunSettings", "RunSink"]
+__all__ = ["BEHIND_LINE", "FOLLOW_UP_FIRST", "STORAGE_BLOCKED", "STORAGE_RECOVERED", "RunSettings", "RunSink"]
+
+BEHIND_LINE = 1 << 20
+"""Number of the first event that comes behind a line, and not from it. A repeated decoding gives the same numbers."""
 
 STORAGE_BLOCKED = Notice(
     code="storage_blocked", message="the disk takes no more: nothing is lost, the CLI waits and its timers are frozen"

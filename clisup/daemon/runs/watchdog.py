@@ -6,7 +6,7 @@ task, the watchdog probes the process tree. Working processes get a new window, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -28,15 +28,15 @@ UNREAD_PAUSE_S = 0.25
 LIMITS_CHECK_S = 1.0
 PROBES_APART_S = 0.25
 """Shortest time between two probes that are compared: the kernel counts CPU time in hundredths of a second."""
-_FIXED = ("startup", "linger", "resting", "turn")  # phases with a deadline that no output moves
+_FIXED = ("startup", "tail", "linger", "resting", "turn")  # phases with a deadline that no output moves
 _PROBED = frozenset(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
 class WatchdogTask:
     """Timers of one run. The run calls `alive`, `phase_changed` and `new_turn`. `watch` and `check_limits` are tasks.
 
-    `note` journals an event. `has_unread` tells whether output is unread, and `read` requests a read. `tells_work` is the
-    adapter's.
+    `note` journals an event. `has_unread` tells whether output is unread, and `read` requests a read. `settle` ends a turn in
+    the phase `tail`. `tells_work` is the adapter's.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class WatchdogTask:
         note: Callable[[EventBase], None],
         has_unread: Callable[[], bool],
         read: Callable[[], None],
+        settle: Callable[[], Awaitable[None]],
     ) -> None:
         self._sink = sink
         self._keeper = keeper
@@ -64,6 +65,7 @@ class WatchdogTask:
         self._note = note
         self._has_unread = has_unread
         self._read = read
+        self._settle = settle
         self._dog = Watchdog(timeouts, now=clock.monotonic())
         self._rearm = trio.Event()
         self._probed: set[str] = set()
@@ -151,6 +153,9 @@ class WatchdogTask:
             self._probed.add(verdict.phase)
             self._read()
             await trio.sleep(UNREAD_PAUSE_S)
+            return
+        if verdict.phase == "tail":
+            await self._settle()
             return
         life = self._dog.last_life
         seen = await self._at_work() if verdict.phase in self._probes else None
@@ -251,6 +256,8 @@ class WatchdogTask:
         first = timers[0]
         if first["phase"] == "resting":
             return "the live process is let go when the timer fires, unless a prompt comes before"
+        if first["phase"] == "tail":
+            return "the turn ends when the timer fires, or when the agent answers"
         if first["phase"] in _FIXED:
             return f"the {first['phase']} timer ends the run, whatever the CLI says"
         works = " or its processes are at work" if first["phase"] in self._probes and self._windows else ""
