@@ -51,7 +51,9 @@ class Conversation:
         return self.refuse() if self.decoder.open_work.ended else answered
 
     def refuse(self) -> Decoded:
-        return self.hear({"jsonrpc": "2.0", "id": self.asked["id"], "error": {"code": -32601, "message": "no such method"}})
+        return self.hear(
+            {"jsonrpc": "2.0", "id": self.asked["id"], "error": {"code": -32601, "message": "no such method"}}
+        )
 
     def fail(self, code: int, message: str, data: Any = None) -> TurnError:
         error = {"code": code, "message": message, "data": data}
