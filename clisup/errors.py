@@ -125,6 +125,7 @@ KINDS: dict[str, ErrorKind] = {
     "budget_exhausted":            ErrorKind(-32032, EXIT_TURN_FAILED),
     "approval_not_found":          ErrorKind(-32033, EXIT_USAGE),
     "approval_already_resolved":   ErrorKind(-32033, EXIT_USAGE),
+    "option_needed":               ErrorKind(-32033, EXIT_USAGE),
     "tool_call_not_found":         ErrorKind(-32034, EXIT_USAGE),
     "worktree_refused":            ErrorKind(-32035, EXIT_TURN_FAILED),
     "git_failed":                  ErrorKind(-32036, EXIT_UNAVAILABLE, retryable=True),  # no check sees a repository

@@ -17,7 +17,7 @@ TURN_ERRORS = {kind: known.explanation for kind, known in TURN_KINDS.items()}
 CALLERS = {  # the caller made a mistake, and the machine is sound
     "parse_error", "invalid_request", "invalid_params", "request_cancelled", "rate_limited", "session_not_found", "session_busy",
     "session_closed", "turn_not_found", "session_exists", "unsupported", "limit_exceeded", "budget_exhausted",
-    "approval_not_found", "approval_already_resolved", "tool_call_not_found", "worktree_refused", "shutting_down", "usage",
+    "approval_not_found", "approval_already_resolved", "option_needed", "tool_call_not_found", "worktree_refused", "shutting_down", "usage",
     "box_unknown",
 }  # fmt: skip
 UNSEEN = {

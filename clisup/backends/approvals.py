@@ -7,11 +7,13 @@ records the answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from clisup.errors import UsageError
+from clisup.model.approval_options import options_of
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
 
 __all__ = ["ApprovalAnswer", "Questions", "answers_by_place", "refuse_other_input", "refuse_rule"]
@@ -24,7 +26,7 @@ class ApprovalAnswer(Struct, frozen=True):
     """Decision on a tool call. The daemon itself uses `cancelled`, when the turn ends and its requests with it.
 
     `updated_input` replaces the tool's input. `remember` asks the CLI to keep the answer, if the CLI offers that. `by_rule`: a
-    rule decided, which has no values for an elicitation.
+    rule decided, which has no values for an elicitation. `option` is the id of one of the CLI's own answers.
     """
 
     decision: Literal["allow", "deny", "cancelled"]
@@ -32,6 +34,7 @@ class ApprovalAnswer(Struct, frozen=True):
     updated_input: Mapping[str, Any] | None = None
     remember: bool = False
     by_rule: bool = False
+    option: str | None = None
 
 
 def refuse_other_input(answer: ApprovalAnswer, reason: str) -> None:
@@ -72,6 +75,16 @@ def answers_by_place(questions: Sequence[str], answer: ApprovalAnswer) -> dict[s
 Word = Callable[[ApprovalAnswer], str | None]
 
 
+def _without_options(word: Word, answer: ApprovalAnswer) -> str | None:
+    if answer.option is not None:
+        raise UsageError(
+            "cannot choose an option, because the CLI offers none for this approval",
+            kind="unsupported",
+            hint="answer with allow or deny",
+        )
+    return word(answer)
+
+
 class Questions:
     """Open requests by their ids in the CLI. A reused id gets a number, so that a late answer to the first request never
     reaches the second.
@@ -91,12 +104,13 @@ class Questions:
         """Add a request. `word` makes the answering line, `fields` are those of the event. Raises `ValueError` for invalid fields."""
         plain = f"{self._run}:{str(request_id)[:_ID_CHARS]}"
         use = self.uses.get(plain, 0) + 1
+        has_options = bool(options_of(fields.get("suggestions", ())))
         approval_id = plain if use == 1 else f"{plain}#{use}"
         reason = fields.pop("reason", None)
         event = ApprovalRequested(approval_id=approval_id, reason=reason[:_REASON_CHARS] if reason else None, **fields)
         self.uses[plain] = use
         self._ids[request_id] = approval_id
-        self._words[approval_id] = word
+        self._words[approval_id] = word if has_options else partial(_without_options, word)
         return event
 
     def withdraw(self, request_id: str | int | None) -> list[EventBase]:
@@ -117,7 +131,8 @@ class Questions:
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> str | None:
         """Return the line for the CLI's stdin, or None if no such request is open or the CLI needs no answer.
 
-        Raises `UsageError(kind="unsupported")` for a decision that the CLI does not offer here.
+        Raises `UsageError` for a decision that the CLI does not offer here (`unsupported`) or that says too little
+        (`option_needed`).
         """
         word = self._words.get(approval_id)
         return None if word is None else word(answer)

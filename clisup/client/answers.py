@@ -48,16 +48,18 @@ class Approval(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Answer to an approval. The model gets the `message` of a deny. `updated_input` replaces the tool's input on an allow; its
-    `answers` or `content` answer questions and elicitations. With `remember` the CLI does not ask for similar calls again."""
+    `answers` or `content` answer questions and elicitations. With `remember` the CLI does not ask for similar calls again.
+    `option` is the `optionId` of a suggestion, for an agent that offers several answers."""
 
     decision: Literal["allow", "deny"]
     message: str | None = None
     updated_input: JsonObject | None = None
     remember: bool | None = None
+    option: str | None = None
 
     def params(self) -> JsonObject:
         """Return the params of `approval/respond`."""
-        names = ("decision", "message", "updated_input", "remember")
+        names = ("decision", "message", "updated_input", "remember", "option")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -387,6 +387,7 @@ class ApprovalResolved(EventBase, frozen=True, kw_only=True, tag="approval_resol
     rule: str | None = None
     message: str | None = None
     remember: bool | None = None
+    option: str | None = None
     input_changed: bool | None = None
 
 

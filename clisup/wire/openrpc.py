@@ -212,7 +212,7 @@ OWN_ERRORS: dict[str, tuple[str, ...]] = {
         *_BACKEND, *_ADMITTED, "session_closed", "session_exists", "session_busy", "turn_not_found", "limit_exceeded",
         "unsupported",
     ),
-    "approval/respond": ("approval_not_found", "approval_already_resolved", "session_closed", "unsupported", *_ADMITTED),
+    "approval/respond": ("approval_not_found", "approval_already_resolved", "option_needed", "session_closed", "unsupported", *_ADMITTED),
     "tool/serve": ("unsupported", "session_closed"),
     "tool/result": ("tool_call_not_found", "unsupported", "session_closed"),
     "session/diff": _GIT,

@@ -374,6 +374,7 @@ class RespondParams(Params):
     message: Annotated[str, Field(max_length=16 * 1024)] | None = None
     updated_input: JsonObject | None = None
     remember: bool = False
+    option: Annotated[str, Field(max_length=1024)] | None = None
 
 
 class SubscribeParams(Params):

@@ -238,3 +238,35 @@ def test_lists_show_the_first_question_or_the_plans_first_line() -> None:
     assert approval_words(asked(DATABASE, CHECKS)) == "question: Which database? (and 1 more)"
     assert approval_words(planned()) == "plan: Move"
     assert approval_words({"tool_name": "Bash", "input": {"command": "ls"}}) == "Bash ls"
+
+
+# -- several answers of an agent ---------------------------------------------------------------------------------------
+
+TARGETS = {
+    "approval_id": "1:0", "tool_name": "deploy", "input": {"command": "make deploy"},
+    "suggestions": [
+        {"optionId": "p", "name": "Go", "kind": "allow_once"}, {"optionId": "s", "name": "Go", "kind": "allow_once"},
+        {"optionId": "r", "name": "Not now", "kind": "reject_once"},
+    ],
+}  # fmt: skip
+
+
+def test_several_answers_of_an_agent_are_a_question_below_the_call() -> None:
+    form = form_of(TARGETS)
+    assert "make deploy" in "\n".join(form.head())
+    assert [choice.label for choice in form.questions[0].choices] == ["Go (p)", "Go (s)", "Not now"]
+    assert approval_words(TARGETS).startswith("deploy")
+    assert answer_of(form, ["2"]) == answer_of(form, ["go (S)"]) == {"decision": "allow", "option": "s"}
+    assert answer_of(form, ["3"]) == {"decision": "deny", "option": "r"}
+
+
+def test_own_words_are_no_answer_where_an_agent_offers_its_own() -> None:
+    talk = Dialog(form_of(TARGETS))
+    assert "own words" not in talk.prompt
+    for typed in ("both", "=2", "4", ""):
+        assert talk.take(typed) is None and talk.lines
+    assert talk.take("1") == {"decision": "allow", "option": "p"}
+
+
+def test_rules_that_other_clis_suggest_are_no_answers() -> None:
+    assert form_of({**TARGETS, "suggestions": [{"type": "addRules"}, {"type": "addRules"}]}).kind == "tool"

@@ -87,6 +87,7 @@ class Agent:
         self.update(sessionUpdate="tool_call", title=f"{tool}?", **call)
         kinds = ("allow_once", "allow_always", "reject_once")
         options = [{"optionId": kind, "name": kind.title(), "kind": kind} for kind in kinds]
+        options += [{"optionId": name, "name": name, "kind": "allow_once"} for name in sys.argv[2:] if name != "images"]
         params = {"sessionId": "s", "toolCall": {"toolCallId": call["toolCallId"]}, "options": options}
         self.say(id=self.asked, method="session/request_permission", params=params)
         while (frame := self.hear()).get("id") != self.asked:

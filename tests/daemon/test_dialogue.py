@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from harness import Harness, until
 
+from clisup.errors import ClisupError
+
 AGENT = Path(__file__).with_name("dialogue_agent.py")
 RULES = '[[backends.agent.approvals.rules]]\ntool = "*"\ndecision = "deny"\n'  # a question is answered by itself
 WHOLE = ["initialize", "session/new", "session/prompt", "_clisup/quiet", "the end"]
@@ -127,3 +129,23 @@ def test_a_second_interrupt_does_not_wait_for_the_first_ones_patience(agent: Cal
 def test_a_backend_without_a_command_of_its_own_must_be_given_one(serve: Callable[..., Harness]) -> None:
     with pytest.raises(AssertionError, match=r"(?s)names no command.*backends\.agent\.command"):
         serve(raw='[backends.agent]\nkind = "acp"\n')
+
+
+@pytest.mark.fault(94)
+def test_a_rule_that_allows_leaves_a_choice_among_several_answers_to_a_person(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    command = json.dumps([sys.executable, str(AGENT), str(tmp_path / "told"), "staging"])
+    rules = RULES.replace('"deny"', '"allow"')
+    daemon = serve(raw=f'[backends.agent]\nkind = "acp"\ncommand = {command}\n{rules}')
+    session = daemon.new(backend="agent")
+    turn = session.prompt("ask Deploy")
+    approval = session.await_event("approval_requested")["approval_id"]
+    with daemon.wire() as wire:
+        with pytest.raises(ClisupError) as refused:
+            wire.call("approval/respond", approval_id=approval, decision="allow")
+        assert refused.value.kind == "option_needed"
+        wire.call("approval/respond", approval_id=approval, decision="allow", option="staging")
+    assert session.end_of(turn)["text"] == "[staging]"
+    resolved = session.events("approval_resolved")[0]
+    assert (resolved["by"], resolved["option"]) == ("client", "staging")

@@ -185,6 +185,16 @@ def test_questions_are_answered_by_choices_or_own_words() -> None:
         answer_to(asked, *sent(decision="allow", c0="1"))
 
 
+def test_several_answers_of_an_agent_are_choices_below_the_call() -> None:
+    options = [{"optionId": name, "name": f"To {name} {SCRIPT}", "kind": "allow_once"} for name in ("a", "b")]
+    asked = {**approval("deploy", {"command": "make deploy"}), "suggestions": options}
+    ask = ask_of(asked)
+    assert "make deploy" in ask.body and not ask.can_remember and not ask.questions[0].own_words
+    assert answer_to(asked, *sent(decision="allow", c0="2")) == {"decision": "allow", "option": "b"}
+    with pytest.raises(FormError):
+        answer_to(asked, *sent(decision="allow", w0="all of them"))
+
+
 def test_the_fields_of_a_form_are_answered_in_their_types() -> None:
     schema = {"type": "object", "required": ["size"], "properties": {
         "size": {"type": "integer"}, "sure": {"type": "boolean"}, "name": {"type": "string"},

@@ -15,6 +15,7 @@ from clisup.backends.elicitation import answer_to_elicitation, elicitation_input
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.errors import UsageError
+from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
 from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.framing import Line
 
@@ -68,7 +69,8 @@ class AgentRequests:
         if not get_str(call, "toolCallId"):
             return None
         told, use, title = self._updates.asked(call)
-        options = _options_of(params)
+        offered = tuple(option for option in get_dicts(params, "options") if isinstance(option.get("optionId"), str))
+        options = options_of(offered)
         questions = self._dialect.questions(call)
 
         def word(answer: ApprovalAnswer) -> str:
@@ -79,7 +81,7 @@ class AgentRequests:
             return _result(number, {"outcome": _outcome(options, answer), **answers})
 
         question = self.questions.ask(
-            number, word, tool_name=use.name, input=use.input, suggestions=options, tool_use_id=use.tool_use_id,
+            number, word, tool_name=use.name, input=use.input, suggestions=offered, tool_use_id=use.tool_use_id,
             reason=title,
         )  # fmt: skip
         return [*told, question]
@@ -120,29 +122,60 @@ _KINDS: dict[tuple[str, bool], tuple[str, ...]] = {
 """Kinds of options for each answer, the best first."""
 
 
-def _options_of(params: Frame) -> tuple[Frame, ...]:
-    """Return the valid answers that the agent offers."""
-    return tuple(option for option in get_dicts(params, "options") if isinstance(option.get("optionId"), str))
-
-
-def _outcome(options: Sequence[Frame], answer: ApprovalAnswer) -> Frame:
+def _outcome(options: Sequence[ApprovalOption], answer: ApprovalAnswer) -> Frame:
     """Return the answer as the agent's option. Without an option to refuse, a refusal is `cancelled`.
 
-    Raises `UsageError(kind="unsupported")` if the agent offers no such answer.
+    Raises `UsageError`: `unsupported` if the agent offers no such answer, `option_needed` if it offers several.
     """
     if answer.decision == "cancelled":
         return {"outcome": "cancelled"}
+    if answer.option is not None:
+        return _selected(_named(options, answer))
+    if answer.decision == "allow" and needs_choice(options) and not answer.remember:
+        raise UsageError(
+            "cannot allow this tool call without an option, because the agent offers several",
+            kind="option_needed",
+            hint=f"name the option: {_listed(options)}",
+        )
     for kind in _KINDS[answer.decision, answer.remember]:
         for option in options:
-            if option.get("kind") == kind:
-                return {"outcome": "selected", "optionId": option["optionId"]}
+            if option.kind == kind:
+                return _selected(option)
     if answer.decision == "deny":
         return {"outcome": "cancelled"}
     raise UsageError(
         "cannot allow this tool call, because the agent does not offer that",
         kind="unsupported",
-        hint="see `suggestions` of the approval: with `remember` it may be offered for ever",
+        hint=f"the agent offers: {_listed(options)}",
     )
+
+
+def _named(options: Sequence[ApprovalOption], answer: ApprovalAnswer) -> ApprovalOption:
+    """Return the option of an answer. Raises `UsageError` if the agent has no such option, or one of the other decision."""
+    option = next((option for option in options if option.id == answer.option), None)
+    if option is None:
+        raise UsageError(
+            "cannot answer this approval, because the agent has no such option",
+            kind="invalid_params",
+            param="option",
+            hint=f"the agent offers: {_listed(options)}",
+        )
+    if option.has_known_kind and option.decision != answer.decision:
+        raise UsageError(
+            f"cannot answer this approval, because the option is one to {option.decision}, and the decision is not",
+            kind="invalid_params",
+            param="option",
+            hint=f"give the decision {option.decision}",
+        )
+    return option
+
+
+def _selected(option: ApprovalOption) -> Frame:
+    return {"outcome": "selected", "optionId": option.id}
+
+
+def _listed(options: Sequence[ApprovalOption]) -> str:
+    return ", ".join(f"{option.id[:80]} ({option.label[:80]})" for option in options) or "nothing but a refusal"
 
 
 def _result(number: RequestId, result: Frame) -> str:

@@ -185,25 +185,27 @@ _session_option = click.option(
 @click.argument("approval", type=APPROVAL)
 @_session_option
 @click.option("--remember", is_flag=True, help="Ask the CLI to allow similar calls from now on, if it can.")
-def allow(approval: str, session: str | None, remember: bool) -> int:
+@click.option("--option", metavar="ID", help="Choose this answer of the agent: the optionId of a suggestion.")
+def allow(approval: str, session: str | None, remember: bool, option: str | None) -> int:
     """Allow the tool call, or approve the plan, of APPROVAL.
 
-    Questions need answers: clisup approvals answer.
+    Questions need answers, and so does an agent that offers several: clisup approvals answer.
 
     \b
     Example:
       clisup approvals allow 3
+      clisup approvals allow 3 --option staging
     """
     with Client.connect(name=_NAME) as client:
         found = _find(client, approval, session)
         if found.event is not None:
             form = _form(client, found.event)
-            if form.kind == "questions":
+            if form.kind == "questions" and not (form.options and option):
                 raise usage(
                     f"approval {approval!r} asks questions, so it needs answers",
                     hint=f"clisup approvals answer {approval}",
                 )
-        _respond(client, found, decision="allow", remember=remember)
+        _respond(client, found, decision="allow", remember=remember, **given({"option": option}))
     return 0
 
 

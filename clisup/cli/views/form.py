@@ -25,6 +25,7 @@ from clisup.cli.views.fields import (
 )
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
+from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
 
 __all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "FormQuestion", "answer_of", "approval_words",
            "form_of", "with_whole_input"]  # fmt: skip
@@ -83,6 +84,8 @@ class FormQuestion(NamedTuple):
     most: float | None = None
     unit: str = ""
     secret: bool = False
+    closed: bool = False
+    """The choices are the only answers."""
 
     def lines(self) -> list[str]:
         """Return the question and its numbered choices for a terminal."""
@@ -100,7 +103,8 @@ class FormQuestion(NamedTuple):
         count = len(self.choices)
         if count:
             which = f"1-{count}, or several as 1,2" if self.several else f"1-{count}"
-            return f"  answer ({which}, or your own words; {DENY} refuses): "
+            words = "" if self.closed else ", or your own words"
+            return f"  answer ({which}{words}; {DENY} refuses): "
         return f"  answer ({self._range()}{DENY} refuses): "
 
     def read(self, typed: str) -> str:
@@ -109,7 +113,7 @@ class FormQuestion(NamedTuple):
         Numbers name choices, and so do their labels. Other text is the answer itself; `=` before the text says so for numbers.
         """
         text = typed.strip()
-        if text.startswith("=") and text[1:].strip():
+        if text.startswith("=") and text[1:].strip() and not self.closed:
             return text[1:].strip()
         if not text:
             raise FormError("type an answer" + (f", or {DENY}" if self.choices else ""))
@@ -120,6 +124,8 @@ class FormQuestion(NamedTuple):
         if NUMBERS.fullmatch(text):
             return self._chosen([int(part) for part in re.split(r"[\s,]+", text)])
         same = [choice.label for choice in self.choices if choice.label.casefold() == text.casefold()]
+        if self.closed and not same:
+            raise FormError(f"choose one of the answers: type 1 to {len(self.choices)}")
         return self._joined(same[:1]) if same else text
 
     def _chosen(self, numbers: list[int]) -> str:
@@ -158,13 +164,17 @@ class FormQuestion(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Approval as a person answers it. An elicitation has `asker`, and asks for the `questions` or for a yes or no (`confirm`)."""
+    """Approval as a person answers it. An elicitation has `asker`, and asks for the `questions` or for a yes or no (`confirm`).
+
+    With `options`, the one question is which of the agent's answers to give.
+    """
 
     kind: Literal["tool", "questions", "plan", "confirm"]
     approval: Event
     questions: tuple[FormQuestion | FieldQuestion, ...] = ()
     plan: str = ""
     asker: str = ""
+    options: tuple[ApprovalOption, ...] = ()
 
     def head(self, number: int = 0) -> list[str]:
         """Return the lines before the prompt: of the question `number`, of the plan, or of the tool call."""
@@ -173,6 +183,7 @@ class Form(NamedTuple):
         if self.kind == "plan":
             return ["plan:", *barred(self.plan, PLAN_LINES)]
         above = self._elicitation_lines() if self.asker and number == 0 else []
+        above = question_lines(self.approval) if self.options else above
         if self.kind == "confirm":
             return above
         question, count = self.questions[number], len(self.questions)
@@ -199,7 +210,14 @@ def form_of(approval: Event) -> Form:
         fields = () if given["mode"] == "url" else field_questions(given.get("requested_schema"))
         asker = _text(given, "server") or _text(approval, "backend") or "the CLI"
         return Form("questions" if fields else "confirm", approval, fields, asker=asker)
+    if needs_choice(options := options_of(approval.get("suggestions") or ())):
+        return Form("questions", approval, (_which(options),), options=options)
     return Form("tool", approval)
+
+
+def _which(options: Sequence[ApprovalOption]) -> FormQuestion:
+    """Return the question which of the agent's answers to give."""
+    return FormQuestion("Which answer?", choices=tuple(Choice(option.label) for option in options), closed=True)
 
 
 def with_whole_input(approval: Event, fetch: Callable[[str], bytes]) -> Event:
@@ -223,6 +241,9 @@ def answer_of(form: Form, typed: Sequence[str]) -> JsonObject:
     if len(typed) != len(form.questions):
         raise FormError(f"give {len(form.questions)} answers, one for each question: {len(typed)} came")
     read = {question.text: question.read(text) for question, text in zip(form.questions, typed, strict=True)}
+    if form.options:
+        option = next(option for option in form.options if option.label == read[form.questions[0].text])
+        return {"decision": option.decision, "option": option.id}
     if not form.asker:
         return {**_YES, "updated_input": {**form.approval["input"], "answers": read}}
     is_whole = isinstance(form.questions[0], FieldQuestion) and form.questions[0].is_whole
@@ -235,7 +256,7 @@ def approval_words(approval: Event) -> str:
     form = form_of(approval)
     if form.asker:
         return f"{form.asker} asks: {form.approval['input']['message']}"
-    if form.kind == "questions":
+    if form.kind == "questions" and not form.options:
         more = f" (and {len(form.questions) - 1} more)" if len(form.questions) > 1 else ""
         return f"question: {form.questions[0].text}{more}"
     if form.kind == "plan":

@@ -119,7 +119,7 @@ class ApprovalQueue:
     async def respond(self, approval_id: str, answer: ApprovalAnswer, actor: Actor) -> None:
         """Apply a client's answer. Return when the answer is journaled: then it reaches the CLI, even after a crash.
 
-        Raises `UsageError`: approval_not_found, approval_already_resolved, unsupported; `WorldError(shutting_down)`.
+        Raises `UsageError`: approval_not_found, approval_already_resolved, option_needed, unsupported; `WorldError(shutting_down)`.
         """
         self.check(approval_id)
         given = _ClientAnswer(approval_id, answer, actor)
@@ -215,7 +215,7 @@ class ApprovalQueue:
             await self._resolve(run, event.approval_id, answer, by="rule", rule=judgement.rule)
         except UsageError as error:
             if error.kind != "unsupported":
-                return  # the CLI has withdrawn the request
+                return  # the CLI has withdrawn the request, or a person has to choose
             _log.warning("approval rule not sayable", session=self._context.id, kind=error.kind)
             why = f"{judgement.rule}: {error.message}"
             denied = ApprovalAnswer("deny", message=_BY_RULE)
@@ -254,7 +254,7 @@ class ApprovalQueue:
     ) -> None:
         """Journal the decision and reply to the CLI.
 
-        Raises `UsageError`: approval_not_found, approval_already_resolved, unsupported.
+        Raises `UsageError`: approval_not_found, approval_already_resolved, option_needed, unsupported.
         """
         await run.requests.ready()
         self.check(approval_id)
@@ -268,6 +268,7 @@ class ApprovalQueue:
             by=by,
             message=answer.message,
             remember=True if answer.remember else None,
+            option=answer.option,
             input_changed=True if answer.updated_input is not None else None,
             **more,
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from clisup.client.answers import Answer
 from clisup.client.events import ApprovalRequested
 from clisup.client.raw import JsonObject
+from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
 
 __all__ = ["EditorDialog", "answer_of_choices", "answer_of_form", "answer_of_permission", "dialog_of", "goes_on"]
 
@@ -35,11 +36,13 @@ class EditorDialog(NamedTuple):
 
     `form` is the params of `elicitation/create`, if the editor can show it. `permissions` are the params of
     `session/request_permission`, one after the other: more than one for several questions, none if only a form can be answered.
+    `options` are those of the session's own agent, if it offers several answers.
     """
 
     kind: Literal["tool", "plan", "questions", "elicitation"]
     permissions: tuple[JsonObject, ...]
     form: JsonObject | None = None
+    options: tuple[ApprovalOption, ...] = ()
 
 
 def dialog_of(approval: ApprovalRequested, call: JsonObject) -> EditorDialog:
@@ -54,11 +57,23 @@ def dialog_of(approval: ApprovalRequested, call: JsonObject) -> EditorDialog:
     if (name == _ELICITATION or name.endswith(f"__{_ELICITATION}")) and isinstance(given.get("message"), str):
         return _elicitation_dialog(given, call)
     about = {**call, "content": [*call.get("content", []), _text(approval.reason)]} if approval.reason else call
+    if needs_choice(options := options_of(approval.suggestions)):
+        return EditorDialog(
+            "tool", (_permission(about, [_as_permission(option) for option in options]),), options=options
+        )
     return EditorDialog("tool", (_permission(about, [_ALLOW, _ALWAYS, _DENY]),))
+
+
+def _as_permission(option: ApprovalOption) -> JsonObject:
+    kind = option.kind if option.has_known_kind else "allow_once" if option.decision == "allow" else "reject_once"
+    return {"optionId": option.id, "name": option.label, "kind": kind}
 
 
 def answer_of_permission(dialog: EditorDialog, result: Any) -> Answer | None:
     """Return the answer that a permission request of a tool, a plan or an elicitation brought."""
+    if dialog.options:
+        chosen = next((option for option in dialog.options if option.id == _chosen(result)), None)
+        return None if chosen is None else Answer(chosen.decision, option=chosen.id)
     match _chosen(result):
         case "allow":
             return Answer("allow", updated_input={"content": {}} if dialog.kind == "elicitation" else None)

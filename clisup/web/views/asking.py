@@ -109,6 +109,8 @@ def _typed(
 def _title(form: Form) -> str:
     if form.asker:
         return clip(f"{form.asker} asks", 80)
+    if form.options:
+        return clip(f"Use {form.approval['tool_name']}?", 80)
     titles = {"questions": "The model has a question", "plan": "The model has a plan"}
     return titles.get(form.kind) or clip(f"Use {form.approval['tool_name']}?", 80)
 
@@ -120,7 +122,7 @@ def _body(form: Form) -> str:
     if form.asker:
         url = f"\n\n{given['url']}" if given.get("mode") == "url" else ""
         return pre_html(_text(f"{given['message']}{url}"))
-    if form.kind == "questions":
+    if form.kind == "questions" and not form.options:
         return ""
     if diff := call_diff(given):
         return diff_html(_text(diff))
@@ -153,4 +155,4 @@ def _question(number: int, question: FormQuestion | FieldQuestion) -> AskQuestio
         for at, c in enumerate(question.choices, 1)
     ]
     return AskQuestion(name, plain(question.text), plain(question.header), plain(question.note), shown, question.several,
-                       True, question.secret, not shown)  # fmt: skip
+                       not question.closed, question.secret, not shown)  # fmt: skip

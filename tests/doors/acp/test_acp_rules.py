@@ -331,3 +331,22 @@ def test_usage_is_told_if_it_is_known() -> None:
     read = schema.PromptResponse.model_validate(turns.prompt_result(end, "x", "s")).usage
     assert read is not None and (read.total_tokens, read.cached_read_tokens) == (12, 5)
     assert "usage" not in turns.prompt_result(TurnCompleted("completed"), "x", "s")
+
+
+def test_several_answers_of_an_agent_reach_the_editor_as_they_are() -> None:
+    options = ({"optionId": "p", "name": "Production", "kind": "allow_once"}, {"optionId": "no", "name": "Reject"},
+               {"optionId": "s", "name": "Staging", "kind": "allow_once"})  # fmt: skip
+    asked = ApprovalRequested("1:a", "deploy", {}, suggestions=options)
+    dialog = questions.dialog_of(asked, CALL)
+    (shown,) = dialog.permissions
+    read = schema.RequestPermissionRequest.model_validate({"sessionId": "s", **shown})
+    assert [(o.option_id, o.kind) for o in read.options] == [
+        ("p", "allow_once"),
+        ("no", "reject_once"),
+        ("s", "allow_once"),
+    ]
+    for option, decision in (("s", "allow"), ("no", "deny")):
+        result = {"outcome": {"outcome": "selected", "optionId": option}}
+        answer = questions.answer_of_permission(dialog, result)
+        assert answer is not None and (answer.decision, answer.option) == (decision, option)
+    assert questions.answer_of_permission(dialog, {"outcome": {"outcome": "selected", "optionId": "else"}}) is None

@@ -122,7 +122,7 @@ def test_every_kind_of_an_error_has_a_status_and_a_limit_always_says_when(kind: 
 
 
 UNEXPECTED = (
-    "internal", "method_not_found", "request_cancelled", "approval_not_found", "approval_already_resolved", "cancelled",
+    "internal", "method_not_found", "request_cancelled", "approval_not_found", "approval_already_resolved", "option_needed", "cancelled",
     "tool_call_not_found", "worktree_refused", "git_failed", "configuration", "fleet_away", "box_unknown", "max_turns",
     "daemon_already_running", "unsupported_system", "service_manager",
 )  # fmt: skip

@@ -33,6 +33,8 @@ class ApprovalHandlers:
 
     async def respond(self, connection: Connection, params: RespondParams) -> bytes:
         session = self._manager.with_approval(params.approval_id, params.session_id)
-        answer = ApprovalAnswer(params.decision, params.message, params.updated_input, params.remember)
+        answer = ApprovalAnswer(
+            params.decision, params.message, params.updated_input, params.remember, option=params.option
+        )
         await session.approvals.respond(params.approval_id, answer, connection.actor)
         return RespondResult(approval_id=params.approval_id, session_id=session.id, decision=params.decision).to_json()
