@@ -17,7 +17,8 @@ from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "MESSAGE_CHARS", "NO_ANSWER", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy", "crashed", "explain_end", "how",
+    "LIMIT_RULE", "LIMIT_WORDS", "MESSAGE_CHARS", "NO_ANSWER", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy",
+    "crashed", "explain_end", "how",
     "kind_of_status", "last_words", "plain_words", "refused",
 ]  # fmt: skip
 
@@ -54,6 +55,17 @@ STATUS_RULES = (
     ErrorRule("status", "503", "overloaded"),
 )
 """HTTP statuses that mean the same to every CLI."""
+
+
+LIMIT_WORDS = (
+    r"(?i)\b(?:usage|session|weekly|daily|monthly|hourly|5-hour|opus|sonnet) (?:usage )?limit (?:has been )?(?:reached|exceeded)"
+    r"|(?:hit|reached|exceeded) your (?:(?:usage|session|weekly|daily|monthly|5-hour|opus|sonnet|plan) )*(?:limit|quota)\b"
+    r"|out of (?:extra )?(?:usage|credits)\b|exhausted your (?:daily |weekly |monthly )?(?:quota|capacity)"
+    r"|usage_limit_reached|insufficient[_ ]quota|exceeded your current quota|quota (?:has been |was |is )?(?:exceeded|exhausted)"
+    r"|billing hard limit|insufficient balance"
+)
+"""Words for the end of a plan or quota, in which CLIs, gateways and providers tell it without a code."""
+LIMIT_RULE = ErrorRule("text", LIMIT_WORDS, "quota_exceeded")
 
 
 class Taxonomy:

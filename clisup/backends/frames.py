@@ -13,8 +13,8 @@ from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.json_values import is_deeper
 
 __all__ = [
-    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "Count", "Frame", "Half", "MalformedError", "decode_any", "detail", "excerpt",
-    "first_str", "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "join_halves", "mend",
+    "DETAIL_CHARS", "LARGEST", "MAX_DEPTH", "MOST_TOKENS", "Count", "Frame", "Half", "MalformedError", "decode_any", "detail", "excerpt",
+    "first_str", "get_cost", "get_dict", "get_dicts", "get_int", "get_number", "get_str", "get_strs", "get_tokens", "join_halves", "mend",
     "status", "status_from", "too_deep",
 ]  # fmt: skip
 
@@ -22,6 +22,9 @@ MAX_DEPTH = 200  # an event adds a few levels of its own, and no JSON writer goe
 EXCERPT_CHARS = 200
 LARGEST = 2**53
 """The largest count that each reader of JSON counts exactly. Sums of larger numbers could outgrow what JSON can hold."""
+
+MOST_TOKENS, MOST_USD = 10**11, 10.0**7
+"""Largest usage that is believed. Gateways send -1 and numbers without sense, and a budget would count them."""
 
 Count = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 
@@ -63,6 +66,18 @@ def get_number(frame: Frame, name: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > LARGEST:
         return None
     return float(value)
+
+
+def get_tokens(frame: Frame, name: str) -> int | None:
+    """Return the count of tokens in a field; None for a negative one, or one that no turn can use."""
+    value = get_int(frame, name)
+    return value if value is not None and 0 <= value <= MOST_TOKENS else None
+
+
+def get_cost(frame: Frame, name: str) -> float | None:
+    """Return the cost in a field, in USD; None for a negative one, or one that no session can reach."""
+    value = get_number(frame, name)
+    return value if value is not None and 0 <= value <= MOST_USD else None
 
 
 def get_dict(frame: Frame, name: str) -> Frame:

@@ -33,7 +33,7 @@ class Terminal(Struct, frozen=True):
     """Last report of the CLI on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
     `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI
-    began by itself. `estimated` marks a cost from a list of prices, not from the provider. `prompts` are the ids of the
+    began by itself. `unasked` is the error of an interrupted turn that nobody interrupted. `estimated` marks a cost from a list of prices, not from the provider. `prompts` are the ids of the
     prompts that the turn took, if the CLI reports them.
     """
 
@@ -47,6 +47,7 @@ class Terminal(Struct, frozen=True):
     usage_total: Usage | None = None
     error: TurnError | None = None
     interrupted: bool = False
+    unasked: TurnError | None = None
     denied: tuple[str, ...] = ()
     structured: object = None
     follow_up: bool = False
@@ -244,6 +245,8 @@ def _outcome(
     if cause is not None:
         return _by_cause(cause)  # not the exit: after an early SIGINT claude exits with 0 and without a result
     if terminal is not None:
+        if terminal.interrupted and terminal.unasked is not None:
+            return "failed", terminal.unasked
         outcome: TurnOutcome = "interrupted" if terminal.interrupted else "failed"
         error = terminal.error or TurnError(kind="protocol", message="the CLI reported an error without naming it")
         return outcome, _of_known_kind(error, explained)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from clisup.model.envelope import rfc3339
 from clisup.model.events import AssistantMessage, EventBase, MessageStart, RateLimit, TurnCompleted
 from clisup.model.structs import JsonObject
+from clisup.policy.reset_words import reset_in
 
 SAME_S = 60.0
 """Seconds in which a repeated report of the same limit is no news. A hold lasts for hours."""
@@ -84,7 +85,7 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
     error = event.error
     if error is None or error.kind not in _LIMITING:
         return known
-    until = _end(error.resets_at, error.retry_after_s, now)
+    until = _end(error.resets_at, error.retry_after_s, now) or reset_in(error.message, now)
     if until is None and known.state == "limited":
         return known  # the earlier report names the end, this error does not
     message = error.message.partition("\n")[0][:200]
@@ -92,18 +93,22 @@ def _ended(known: AccountLimit, event: TurnCompleted, now: float) -> AccountLimi
 
 
 def with_wait(done: TurnCompleted, limit: AccountLimit, now: float) -> TurnCompleted:
-    """Return a turn's end whose error names the wait for a limit. CLIs give a time in the error or earlier.
+    """Return a turn's end whose error names the wait for a limit. CLIs give a time in the error, in its words, or earlier.
 
     `limit` is the account's limit after this end, so the next turn is refused for the same time.
     """
     error = done.error
     if error is None or error.kind not in _LIMITING or error.retry_after_s is not None:
         return done
-    until = _end(error.resets_at, None, now) or (limit.until if limit.state == "limited" else None)
+    until = (
+        _end(error.resets_at, None, now)
+        or reset_in(error.message, now)
+        or (limit.until if limit.state == "limited" else None)
+    )
     if until is None:
         return done
     wait_s, resets_at = round(max(0.0, until - now), 3), error.resets_at or iso(until)
-    return replace(done, error=replace(error, retry_after_s=wait_s, resets_at=resets_at))
+    return replace(done, error=replace(error, retryable=True, retry_after_s=wait_s, resets_at=resets_at))
 
 
 def _end(resets_at: str | None, retry_after_s: float | None, now: float) -> float | None:

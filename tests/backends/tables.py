@@ -12,6 +12,7 @@ from typing import get_args
 from clisup.backends import base
 from clisup.backends.base import Adapter, Capabilities
 from clisup.backends.declarations import REQUIRED_ATTRIBUTES, REQUIRED_METHODS
+from clisup.backends.errors import LIMIT_WORDS
 from clisup.backends.registry import BUILT_IN, get_adapter
 from clisup.model.events import EVENT_TYPES, TurnErrorKind
 from tests.backends.tried import SHOWN_BY_TESTS, TRIED
@@ -125,7 +126,8 @@ def _signs(kind: str, rules: Iterable[tuple[str, str, str]]) -> str:
     """Return the rules for a kind of error, grouped by place."""
     signs: dict[str, list[str]] = {}
     for _, where, says in (rule for rule in rules if rule[0] == kind):
-        signs.setdefault(where, []).append(f"`{says}`".replace("|", "\\|"))
+        words = "words of a plan's end" if says == LIMIT_WORDS else f"`{says}`".replace("|", "\\|")
+        signs.setdefault(where, []).append(words)
     return "; ".join(f"{_PLACES[where]} {', '.join(said)}" for where, said in signs.items())
 
 

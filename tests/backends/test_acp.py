@@ -15,6 +15,7 @@ from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, TurnError
 from clisup.model.lines.framing import Line
 from clisup.model.usage import NO_USAGE
+from clisup.model.verdict import ExitRecord, conclude
 
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "yolo", "name": "YOLO"}]}
 
@@ -146,6 +147,26 @@ def test_an_interrupt_is_a_notification_and_only_said_while_the_prompt_runs() ->
     assert said == {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
     talk.answer({"stopReason": "cancelled"})
     assert talk.decoder.interrupt() is None
+
+
+def test_a_turn_that_the_agent_cancels_by_itself_has_failed() -> None:
+    terminal = prompted().answer({"stopReason": "cancelled"}).terminal
+    assert terminal is not None and terminal.unasked is not None
+    nobody: dict[str, Any] = {
+        "record": ExitRecord(0, reason="exit"),
+        "explained": TurnError("crashed", ""),
+        "duration_s": 1.0,
+    }
+    done = conclude(terminal=terminal, ending=None, **nobody)
+    assert (done.outcome, done.error and done.error.kind) == ("failed", "server")
+    asked = conclude(terminal=terminal, ending={"reason": "client", "told": "part"}, **nobody)
+    assert (asked.outcome, asked.error and asked.error.kind) == ("interrupted", "cancelled")
+
+
+def test_a_version_of_another_shape_is_quoted() -> None:
+    terminal = Conversation().answer({"protocolVersion": "1"}).terminal
+    assert terminal is not None and terminal.error is not None
+    assert 'speaks version "1"' in terminal.error.message
 
 
 LATER: dict[str, Any] = {"native_session_id": "s", "resume": True, "live": True, "later": True, "prompt_id": "p-2"}

@@ -191,7 +191,7 @@ def test_zeros_of_a_failed_answer_are_not_taken_for_its_usage(name: str) -> None
         ("empty", "server", None, True),
         ("thinking_only", "server", None, True),
         ("no_finish", "server", None, True),
-        ("loop", "server", None, True),
+        ("loop", "max_turns", None, False),
         ("hook_blocks", "permission", None, False),
         ("max_turns", "max_turns", None, False),
     ],

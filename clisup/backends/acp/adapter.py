@@ -11,8 +11,8 @@ from typing import Any
 
 import clisup
 from clisup.backends.acp.dialect import AcpDialect
-from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder, prompt_params, prompt_request
-from clisup.backends.acp.rpc_lines import request_text
+from clisup.backends.acp.dialogue import PROTOCOL_VERSION, AcpDecoder
+from clisup.backends.acp.rpc_lines import prompt_params, prompt_request, request_text
 from clisup.backends.base import TOKENS, Adapter, Capabilities, Carried, LaunchRequest, LaunchSpec, Recovery, RunEnd
 from clisup.backends.errors import Taxonomy, explain_end
 from clisup.backends.frames import Frame

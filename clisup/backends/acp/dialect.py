@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from clisup.backends.acp.errors import ERRORS, explain_error
 from clisup.backends.errors import ErrorRule
-from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_str
+from clisup.backends.frames import Frame, get_dict, get_dicts, get_str, get_tokens
 from clisup.model.events import TurnError, TurnErrorKind
 from clisup.model.usage import Usage
 
@@ -92,7 +92,7 @@ class AcpDialect:
         if told is not None:
             return told
         quota = get_dict(get_dict(get_dict(result, "_meta"), "quota"), "token_count")
-        counts = {name: get_int(quota, name) for name in ("input_tokens", "output_tokens")}
+        counts = {name: get_tokens(quota, name) for name in ("input_tokens", "output_tokens")}
         return Usage(**counts, source="reported") if None not in counts.values() and any(counts.values()) else None
 
     def failure(self, error: Frame, method: str) -> TurnError:
@@ -106,13 +106,13 @@ def _usage(told: Frame) -> Usage | None:
     In the schema the total is the sum of all kinds. Agents differ in two points: cached tokens may be part of the input, and
     thoughts part of the output. The total shows which. clisup counts input without cached tokens, and output with thoughts.
     """
-    read, output = get_int(told, "inputTokens"), get_int(told, "outputTokens")
+    read, output = get_tokens(told, "inputTokens"), get_tokens(told, "outputTokens")
     if read is None or output is None or not (read or output):  # opencode 1.18.34 reports 0 for a cancelled request
         return None
     thought, cached, created = (
-        get_int(told, name) for name in ("thoughtTokens", "cachedReadTokens", "cachedWriteTokens")
+        get_tokens(told, name) for name in ("thoughtTokens", "cachedReadTokens", "cachedWriteTokens")
     )
-    total = get_int(told, "totalTokens")
+    total = get_tokens(told, "totalTokens")
     aside = None if total is None else total - read - output
     stored = (cached or 0) + (created or 0)
     if aside is not None and aside in (0, thought or 0):

@@ -7,6 +7,7 @@ instead, and may get another model or mode at any time. `requests` has the reque
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,9 +16,9 @@ from msgspec.structs import replace
 
 from clisup.backends.acp.dialect import AcpDialect
 from clisup.backends.acp.requests import AgentRequests
-from clisup.backends.acp.rpc_lines import read_frame, request_text
+from clisup.backends.acp.rpc_lines import prompt_params, prompt_request, read_frame, request_text
 from clisup.backends.acp.settings import Offers, Setting
-from clisup.backends.acp.updates import SAID, Updates, UpdatesState
+from clisup.backends.acp.updates import SAID, Updates, UpdatesState, late_words
 from clisup.backends.approvals import ApprovalAnswer
 from clisup.backends.base import (
     END_OF_INPUT,
@@ -47,10 +48,10 @@ from clisup.backends.long_texts import acp_passes_on
 from clisup.errors import UsageError
 from clisup.model.events import BackendStatus, EventBase, SessionInit, TurnError, TurnErrorKind
 from clisup.model.lines.framing import Line
-from clisup.model.prompts.content import Content, Image
+from clisup.model.prompts.content import Content
 from clisup.model.usage import Usage
 
-__all__ = ["PROTOCOL_VERSION", "AcpDecoder", "prompt_params", "prompt_request"]
+__all__ = ["PROTOCOL_VERSION", "AcpDecoder"]
 
 PROTOCOL_VERSION = 1
 QUIET = "_clisup/quiet"  # an unknown method: its refusal shows that all earlier output has arrived
@@ -61,10 +62,9 @@ _OTHERS = 32
 _END = "end-"  # begins the id of a round trip behind the end of an answer
 _END_ROUNDS = 20
 """Round trips behind the end of an answer, if words come during each of them."""
-_LATE_CHARS = 2000
-"""Characters of a text behind the end of its turn."""
 _METHODS = 10  # login methods in a message
 _NOTHING = Decoded(())
+_UNASKED = TurnError(kind="server", message="the agent cancelled the turn, and nobody asked for that", retryable=True)
 
 
 class _Opened(Struct, frozen=True):
@@ -218,7 +218,7 @@ class AcpDecoder(Decoder):
         if (other := get_str(params, "sessionId")) is not None and self._is_another(other):
             return self._of_another(other)
         if self.state.asked in (None, "initialize") and name in SAID:
-            return (_late(update),)
+            return (late_words(update),)
         if not self._is_answering and name in SAID:
             # Before the prompt, an agent replays old updates after session/load, even after its answer (gemini 0.61.0), or
             # reports a new mode as a message (gemini). None of them answers the prompt.
@@ -287,11 +287,11 @@ class AcpDecoder(Decoder):
         return ", ".join(listed) or "none"
 
     def _initialized(self, result: Frame) -> Decoded:
-        version = get_int(result, "protocolVersion")
-        if version != PROTOCOL_VERSION:
+        version = result.get("protocolVersion")
+        if get_int(result, "protocolVersion") != PROTOCOL_VERSION:
             return self._fail(
                 "protocol",
-                f"cannot talk to the agent, because it speaks version {version} of the Agent Client Protocol and clisup "
+                f"cannot talk to the agent, because it speaks version {json.dumps(version)[:40]} of the Agent Client Protocol and clisup "
                 f"speaks {PROTOCOL_VERSION}; take a version of the agent that speaks it",
             )
         agent = get_dict(result, "agentInfo")
@@ -457,6 +457,8 @@ class AcpDecoder(Decoder):
             cost_total_usd=total,
             error=error,
             interrupted=error is not None and error.kind == "cancelled",
+            # An agent also cancels a turn whose approval was denied (codex-acp 2.6.0).
+            unasked=None if self.state.uses else _UNASKED,
         )
         return Decoded(events, terminal, () if self._request.live else (END_OF_INPUT,))
 
@@ -477,29 +479,6 @@ class AcpDecoder(Decoder):
 
 def _of_sessions(can: Frame) -> Frame:
     return get_dict(can, "sessionCapabilities")
-
-
-def _late(update: Frame) -> BackendStatus:
-    """Return the words of an update behind the end of its turn."""
-    words = get_str(get_dict(update, "content"), "text") or get_str(update, "title") or ""
-    name = get_str(update, "sessionUpdate") or ""
-    return BackendStatus(status="late_update", detail=f"{name}: {words[:_LATE_CHARS]}" if words else name)
-
-
-def prompt_params(session: str | None, prompt: Content) -> Frame:
-    """Return the params of session/prompt."""
-    return {"sessionId": session, "prompt": [_block(part) for part in prompt]}
-
-
-def prompt_request(request: LaunchRequest) -> str:
-    """Return the id of session/prompt for a later turn of a live process. It names the prompt."""
-    return f"prompt-{request.prompt_id}"
-
-
-def _block(part: str | Image) -> Frame:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    return {"type": "image", "mimeType": part.media_type, "data": part.data}
 
 
 _THEN: dict[str, Callable[[AcpDecoder, Frame], Decoded]] = {

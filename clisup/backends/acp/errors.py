@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from clisup.backends.errors import (
+    LIMIT_RULE,
     MESSAGE_CHARS,
     RETRYABLE,
     STATUS_RULES,
@@ -48,7 +49,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     *STATUS_RULES,
     ErrorRule("status", "404", "model_not_found"),
     ErrorRule("status", "529", "overloaded"),
-    ErrorRule("text", r"(?i)insufficient_quota|usage limit|quota (?:was |is )?exceeded|exceeded your current quota", "quota_exceeded"),
+    LIMIT_RULE,
+    ErrorRule("text", r"(?i)usage limit", "quota_exceeded"),
     ErrorRule("text", r"(?i)context[ _]length|maximum context|context window|prompt is too long|too many tokens", "context_overflow"),
     ErrorRule("text", r"(?i)rate.?limit|too many requests", "rate_limit"),
     ErrorRule("text", r"(?i)overloaded", "overloaded"),

@@ -1,14 +1,16 @@
-"""Lines of JSON-RPC between clisup and an ACP agent. Pure."""
+"""Lines of JSON-RPC between clisup and an ACP agent, and the params of a prompt. Pure."""
 
 from __future__ import annotations
 
 import json
 
 from clisup.backends.acp.updates import CHUNKS
+from clisup.backends.base import LaunchRequest
 from clisup.backends.frames import Frame, decode_any, get_dict, get_str, mend
 from clisup.model.lines.framing import Line
+from clisup.model.prompts.content import Content, Image
 
-__all__ = ["read_frame", "request_text"]
+__all__ = ["prompt_params", "prompt_request", "read_frame", "request_text"]
 
 
 def request_text(number: int | str | None, method: str, params: Frame) -> str:
@@ -38,3 +40,19 @@ def _keep_halves(value: object, data: bytes) -> None:
     if get_str(update, "sessionUpdate") in CHUNKS and "text" in get_dict(update, "content"):
         raw = json.loads(data.decode("utf-8", "replace"))
         update["content"]["text"] = raw["params"]["update"]["content"]["text"]
+
+
+def prompt_params(session: str | None, prompt: Content) -> Frame:
+    """Return the params of session/prompt."""
+    return {"sessionId": session, "prompt": [_block(part) for part in prompt]}
+
+
+def prompt_request(request: LaunchRequest) -> str:
+    """Return the id of session/prompt for a later turn of a live process. It names the prompt."""
+    return f"prompt-{request.prompt_id}"
+
+
+def _block(part: str | Image) -> Frame:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image", "mimeType": part.media_type, "data": part.data}

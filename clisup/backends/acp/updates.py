@@ -19,10 +19,10 @@ from clisup.backends.frames import (
     Half,
     MalformedError,
     first_str,
+    get_cost,
     get_dict,
     get_dicts,
     get_int,
-    get_number,
     get_str,
     join_halves,
     status,
@@ -41,7 +41,7 @@ from clisup.model.events import (
 )
 from clisup.model.usage import Usage
 
-__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates", "UpdatesState"]
+__all__ = ["CHUNKS", "SAID", "SILENT", "TERMINAL_CHARS", "Updates", "UpdatesState", "late_words"]
 
 _ENDED = ("completed", "failed")
 CHUNKS: dict[str, Literal["text", "thinking"]] = {"agent_message_chunk": "text", "agent_thought_chunk": "thinking"}
@@ -296,7 +296,7 @@ class Updates:
         cost = get_dict(update, "cost")
         if cost.get("currency") == "USD":
             self.state.cost_usd = (
-                get_number(cost, "amount") or None
+                get_cost(cost, "amount") or None
             )  # opencode 1.18.34 reports 0 for a model without a price
         used = get_int(update, "used")
         return [UsageReport(usage=Usage(), context_tokens=used)] if used else []  # 0: nothing was measured
@@ -320,6 +320,13 @@ _HANDLERS: dict[str, Callable[[Updates, Frame], list[EventBase]]] = {
     "notice": lambda _, update: [status("notice", first_str(update, "description", "title"))],
     "compaction_update": lambda _, update: [status("compaction", get_str(update, "status"))],
 }
+
+
+def late_words(update: Frame) -> EventBase:
+    """Return the words of an update behind the end of its turn."""
+    words = get_str(get_dict(update, "content"), "text") or get_str(update, "title") or ""
+    name = get_str(update, "sessionUpdate") or ""
+    return status("late_update", f"{name}: {words}" if words else name)
 
 
 # Tool calls and content blocks

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
+from clisup.backends.errors import LIMIT_WORDS, MESSAGE_CHARS, RETRYABLE, ErrorRule, kind_of_status
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
@@ -114,8 +114,7 @@ _BY_EXACT_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
 _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"Not logged in|Please run /login|Invalid API key|Authentication required"), "authentication"),
     (re.compile(r"Credit balance is too low|hit your .*limit"), "quota_exceeded"),
-    # Words of gateways and of claude before 2.1.309, without a code.
-    (re.compile(r"(?i)\b(?:usage|session|weekly|5-hour|opus|sonnet) limit reached|out of (?:extra )?usage"), "quota_exceeded"),
+    (re.compile(LIMIT_WORDS), "quota_exceeded"),  # of gateways and of claude before 2.1.309
     (re.compile(r"[Pp]rompt is too long|exceeds? the context"), "context_overflow"),
 )
 # fmt: on

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from clisup.backends.claude.frames import AbandonedBlocks, ContentBlock, MessageHead, UsageCounts, as_blocks
-from clisup.backends.frames import Count, Half, MalformedError, join_halves, status
+from clisup.backends.frames import MOST_TOKENS, Count, Half, MalformedError, join_halves, status
 from clisup.model.events import (
     Block,
     ContentDelta,
@@ -149,7 +149,7 @@ class ClaudeMessages(Struct):
 
 def _counts(usage: UsageCounts | None) -> dict[CountName, int]:
     told: dict[CountName, int | None] = {} if usage is None else asdict(usage)  # type: ignore[assignment]
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in told.items() if value is not None and 0 <= value <= MOST_TOKENS}
 
 
 # Content blocks

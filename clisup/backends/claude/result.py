@@ -19,12 +19,13 @@ from clisup.backends.frames import (
     Frame,
     MalformedError,
     detail,
+    get_cost,
     get_dict,
     get_dicts,
     get_int,
-    get_number,
     get_str,
     get_strs,
+    get_tokens,
 )
 from clisup.model.events import EventBase, PermissionDenied, ToolResult
 from clisup.model.usage import Usage, whole_usd
@@ -98,8 +99,8 @@ def _usage(frame: Frame) -> Usage:
         counts = {name: _total(models, native) for name, native in _MODEL_USAGE.items()}
     else:
         usage = get_dict(frame, "usage")
-        counts = {name: get_int(usage, name) for name in _USAGE}
-        counts["reasoning_tokens"] = get_int(get_dict(usage, "output_tokens_details"), "thinking_tokens")
+        counts = {name: get_tokens(usage, name) for name in _USAGE}
+        counts["reasoning_tokens"] = get_tokens(get_dict(usage, "output_tokens_details"), "thinking_tokens")
     known = {name: value for name, value in counts.items() if value is not None}
     return Usage(**known, source="reported") if known else Usage()
 
@@ -111,7 +112,7 @@ def _models(frame: Frame) -> list[Frame] | None:
 
 
 def _total(models: list[Frame], name: str) -> int | None:
-    known = [value for model in models if (value := get_int(model, name)) is not None]
+    known = [value for model in models if (value := get_tokens(model, name)) is not None]
     return None if models and not known else sum(known)
 
 
@@ -121,11 +122,11 @@ def _cost(frame: Frame, carried: float | None) -> tuple[float | None, float | No
     A frame that tells only a total costs what the total has grown by. The total of a failed start is 0 and counted nothing, so the
     carried one stays. A total below the carried one was reset (`/clear`). Without both totals the cost is unknown, which is not zero.
     """
-    told = get_number(frame, "total_cost_usd")
+    told = get_cost(frame, "total_cost_usd")
     total = carried if told is None or (told == 0 and carried and _is_error(frame)) else told
     models = _models(frame)
     if models is not None:
-        costs = [cost for model in models if (cost := get_number(model, "costUSD")) is not None]
+        costs = [cost for model in models if (cost := get_cost(model, "costUSD")) is not None]
         if len(costs) == len(models):
             return whole_usd(float(sum(costs))), total
     if told is None or total is None or carried is None:

@@ -11,6 +11,7 @@ import re
 from msgspec import Struct
 
 from clisup.backends.errors import (
+    LIMIT_RULE,
     MESSAGE_CHARS,
     RETRYABLE,
     STATUS_RULES,
@@ -52,8 +53,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("status", "404", "model_not_found"),
     ErrorRule("text", r"required MCP servers failed to initialize", "spawn_failed"),
     ErrorRule("text", r"no rollout found", "session_not_found"),
-    ErrorRule("text", r"hit your usage limit|[Qq]uota exceeded|out of credits|To use Codex with your ChatGPT plan",
-              "quota_exceeded"),
+    LIMIT_RULE,
+    ErrorRule("text", r"To use Codex with your ChatGPT plan", "quota_exceeded"),
     ErrorRule("text", r"rate limit", "rate_limit"),
     ErrorRule("text", r"at capacity", "overloaded"),
     ErrorRule("text", r"high demand", "server"),

@@ -7,7 +7,17 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from clisup.backends.frames import Frame, get_dict, get_dicts, get_int, get_number, get_str, status, status_from
+from clisup.backends.frames import (
+    Frame,
+    get_dict,
+    get_dicts,
+    get_int,
+    get_number,
+    get_str,
+    get_tokens,
+    status,
+    status_from,
+)
 from clisup.model.envelope import rfc3339
 from clisup.model.events import EventBase, RateLimit, ToolProgress
 from clisup.model.usage import Usage
@@ -21,7 +31,7 @@ def usage_of(counts: Frame, *, snake: bool = False) -> Usage:
     `cache_write` tokens stay as reported. Whether codex counts them into its input is unknown (0 so far).
     """
     names = _SNAKE if snake else _CAMEL
-    total, cached, written, output, reasoning = (get_int(counts, name) for name in names)
+    total, cached, written, output, reasoning = (get_tokens(counts, name) for name in names)
     if total is None and output is None:
         return Usage()
     return Usage(

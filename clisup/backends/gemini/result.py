@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from clisup.backends.base import RunEnd
 from clisup.backends.errors import (
+    LIMIT_RULE,
     MESSAGE_CHARS,
     RETRYABLE,
     STATUS_RULES,
@@ -21,7 +22,7 @@ from clisup.backends.errors import (
     kind_of_status,
     refused,
 )
-from clisup.backends.frames import Frame, get_dict, get_int, get_str
+from clisup.backends.frames import Frame, get_dict, get_str, get_tokens
 from clisup.model.events import TurnError
 from clisup.model.usage import Usage
 from clisup.model.verdict import Terminal
@@ -39,7 +40,8 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "FatalInputError", "invalid_request"),
     ErrorRule("code", "FatalConfigError", "invalid_request"),
     ErrorRule("code", "no_space_left", "storage_failed"),
-    ErrorRule("text", r"exhausted your (daily quota|capacity)|exceeded your current quota|limit:\s*0\b", "quota_exceeded"),
+    LIMIT_RULE,
+    ErrorRule("text", r"limit:\s*0\b", "quota_exceeded"),
     ErrorRule("text", r"(?i)INSUFFICIENT_G1_CREDITS|QUOTA_EXHAUSTED", "quota_exceeded"),
     ErrorRule("text", r"(?i)input token count.*exceeds|exceeds the maximum number of tokens", "context_overflow"),
     ErrorRule("text", r"(?i)API key not valid|API_KEY_INVALID|API key expired", "authentication"),
@@ -47,7 +49,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("text", r"blocked due to (safety|recitation|other policy)", "refusal"),
     ErrorRule("text", r"PROHIBITED_CONTENT|BLOCKLIST", "refusal"),
     ErrorRule("text", r"truncated because it exceeded the token limit", "output_limit"),
-    ErrorRule("text", r"Loop detected", "server"),
+    ErrorRule("text", r"Loop detected", "max_turns"),
     ErrorRule("text", r"Maximum session turns exceeded", "max_turns"),
     ErrorRule("text", r"Agent execution blocked", "permission"),
     ErrorRule("text", r"returned an empty response|reasoning thoughts but no final|Invalid stream", "server"),
@@ -172,10 +174,10 @@ def _usage(stats: Frame) -> Usage:
 
     `input_tokens` includes cached tokens. `output_tokens` excludes the thoughts; only the total includes them.
     """
-    total, prompt, output = (get_int(stats, name) for name in ("total_tokens", "input_tokens", "output_tokens"))
+    total, prompt, output = (get_tokens(stats, name) for name in ("total_tokens", "input_tokens", "output_tokens"))
     if not total or prompt is None or output is None:
         return Usage()
-    cached = get_int(stats, "cached")
+    cached = get_tokens(stats, "cached")
     thoughts = max(0, total - prompt - output)
     return Usage(
         input_tokens=prompt if cached is None else max(0, prompt - cached),

@@ -14,7 +14,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.base import Decoded
-from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status
+from clisup.backends.frames import (
+    Frame,
+    MalformedError,
+    get_cost,
+    get_dict,
+    get_int,
+    get_str,
+    get_tokens,
+    status,
+)
 from clisup.backends.lines import FrameDecoder
 from clisup.backends.opencode.errors import error_of
 from clisup.model.events import (
@@ -164,7 +173,7 @@ class OpencodeDecoder(FrameDecoder):
     def _finish(self, part: Frame) -> Decoded:
         reason = get_str(part, "reason")
         self.state.usage += _usage(get_dict(part, "tokens"))
-        self.state.cost += get_number(part, "cost") or 0.0
+        self.state.cost += get_cost(part, "cost") or 0.0
         text = "".join(self.state.texts)
         stopped = self._stop()
         if self.state.rejected:
@@ -205,14 +214,14 @@ class OpencodeDecoder(FrameDecoder):
 def _usage(tokens: Frame) -> Usage:
     """Return the tokens of a step. `input` excludes cached tokens, `output` excludes the reasoning."""
     cache = get_dict(tokens, "cache")
-    given, output, reasoning = (get_int(tokens, name) for name in ("input", "output", "reasoning"))
+    given, output, reasoning = (get_tokens(tokens, name) for name in ("input", "output", "reasoning"))
     if not given and not output:
         return Usage()
     return Usage(
         input_tokens=given,
         output_tokens=(output or 0) + (reasoning or 0),
-        cache_creation_input_tokens=get_int(cache, "write"),
-        cache_read_input_tokens=get_int(cache, "read"),
+        cache_creation_input_tokens=get_tokens(cache, "write"),
+        cache_read_input_tokens=get_tokens(cache, "read"),
         reasoning_tokens=reasoning,
         source="reported",
     )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from clisup.backends.base import RunEnd
 from clisup.backends.errors import (
+    LIMIT_RULE,
     MESSAGE_CHARS,
     RETRYABLE,
     STATUS_RULES,
@@ -29,7 +30,7 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("code", "MessageOutputLengthError", "output_limit"),
     ErrorRule("code", "ProviderAuthError", "authentication"),
     # Words of the API that are more exact than the status.
-    ErrorRule("text", r"(?i)exceeded your current quota|insufficient[_ ]quota|billing hard limit|insufficient balance", "quota_exceeded"),
+    LIMIT_RULE,
     ErrorRule("text", r"(?i)maximum context length|context[_ ]length[_ ]exceeded|context window|too many tokens", "context_overflow"),
     ErrorRule("text", r"(?i)content[_ ]filter", "refusal"),
     ErrorRule("text", r"ProviderModelNotFoundError|(?i:model not found|model \S+ does not exist)", "model_not_found"),

@@ -40,6 +40,7 @@ from clisup.backends.frames import (
     get_int,
     get_number,
     get_str,
+    get_tokens,
     status,
     too_deep,
 )
@@ -341,8 +342,8 @@ def _fresh(whole: int | None, cached: int | None) -> int | None:
 
 
 def _usage(usage: Frame) -> Usage:
-    whole, cached = get_int(usage, "input_tokens"), get_int(usage, "cache_read_input_tokens")
-    output = get_int(usage, "output_tokens")
+    whole, cached = get_tokens(usage, "input_tokens"), get_tokens(usage, "cache_read_input_tokens")
+    output = get_tokens(usage, "output_tokens")
     if whole is None and output is None:
         return Usage()
     return Usage(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 import re
 
-from clisup.backends.errors import MESSAGE_CHARS, RETRYABLE, STATUS_RULES, ErrorRule, Taxonomy, kind_of_status
+from clisup.backends.errors import (
+    LIMIT_RULE,
+    MESSAGE_CHARS,
+    RETRYABLE,
+    STATUS_RULES,
+    ErrorRule,
+    Taxonomy,
+    kind_of_status,
+)
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = ["ERRORS", "UNASKED", "explain_error", "explain_retry", "last_failure"]
@@ -15,12 +23,8 @@ _STATUS = re.compile(r"^(\d{3}) ")
 
 ERRORS: tuple[ErrorRule, ...] = (
     # Words of the API that are more exact than the status.
-    ErrorRule(
-        "text",
-        r"(?i)exceeded your (?:current )?quota|insufficient[_ ]quota|quota (?:has been )?(?:exhausted|exceeded)"
-        r"|Qwen OAuth free tier|billing hard limit|insufficient balance|arrearage",
-        "quota_exceeded",
-    ),
+    LIMIT_RULE,
+    ErrorRule("text", r"(?i)Qwen OAuth free tier|arrearage", "quota_exceeded"),
     ErrorRule(
         "text",
         r"(?i)maximum context length|context[_ ]length[_ ]exceeded|context window|input (?:is )?too long"
@@ -43,6 +47,8 @@ ERRORS: tuple[ErrorRule, ...] = (
         r"|(?i:request timed out)",
         "network",
     ),
+    # Without a status too: an error in a stream that began with 200 (qwen-code #11217).
+    ErrorRule("text", r"(?i)invalid_request_error|invalid (?:model )?parameter", "invalid_request"),
     ErrorRule("text", r"Model stream ended|empty response|Streaming request failed", "server"),
     ErrorRule("text", r"(?i)loop detected", "max_turns"),
     ErrorRule("text", r"^Operation cancelled\.", "cancelled"),
