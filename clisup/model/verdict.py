@@ -287,6 +287,8 @@ def _by_cause(cause: Mapping[str, Any]) -> tuple[TurnOutcome, TurnError]:
         limit = float(cause.get("limit_s") or 0)
         names = ", ".join(map(str, cause.get("at_work") or ()))[:_NAMES_CHARS]
         message = text.format(limit=limit, names=f": {names}" if names else "")
+        if children := ", ".join(map(str, cause.get("children") or ()))[:_NAMES_CHARS]:
+            message += f"; below it run: {children}"
         silence = TurnError(kind=kind, message=message, retryable=True)
         failure = cause.get("failure")
         return "timed_out", because(silence, msgspec.convert(failure, TurnError)) if failure else silence

@@ -280,6 +280,21 @@ def test_a_question_for_a_person_is_no_start_and_stands_in_the_error(
     assert error["kind"] == "startup_timeout" and "Ok to proceed? (y)" in error["message"]
 
 
+@pytest.mark.fault(97)
+def test_a_slow_start_names_the_programs_that_the_cli_waits_for_and_none_of_their_arguments(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    server, waits = tmp_path / "slow-server", tmp_path / "waits"
+    server.write_text("#!/bin/sh\nsleep 300; exit\n")
+    version = '[ "$1" = --version ] && echo "1.0.0 (clisup demo)" && exit'
+    waits.write_text(f"#!/bin/sh\n{version}\n/bin/sh {server} --token=s3cret &\nwait\n")
+    waits.chmod(0o755)
+    daemon = serve(demo={"command": [str(waits)]}, timeouts={"startup": 0.6, "model_idle": 60, "term_grace": 0.3})
+    error = daemon.new().ask("hello")["error"]
+    assert error["kind"] == "startup_timeout" and "sh slow-server" in error["message"]
+    assert "s3cret" not in error["message"]
+
+
 @pytest.mark.fault(64)
 def test_a_refused_login_is_not_retried_for_minutes(hasty: Harness) -> None:
     session = hasty.new()

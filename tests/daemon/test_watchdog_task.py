@@ -64,7 +64,7 @@ class Run:
 def guard_of(run: Run, tracker: PhaseTracker, timeouts: TurnTimeouts) -> WatchdogTask:
     fake = cast("Any", run)
     return WatchdogTask(fake, cast("Any", run.leash), fake, tracker, timeouts, LimitsConfig(),
-                        tells_work=True, note=run.note, has_unread=run.unread, read=run.grew)  # fmt: skip
+                        tells_work=True, note=run.note, has_unread=run.unread, read=run.grew, settle=trio.lowlevel.checkpoint)  # fmt: skip
 
 
 class Scene:

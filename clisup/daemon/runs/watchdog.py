@@ -17,7 +17,7 @@ from clisup.daemon.runs.keeper_link import LADDER_SLACK_S, KeeperLink
 from clisup.daemon.runs.run_parts import RunSink
 from clisup.daemon.runs.termination import Termination
 from clisup.host import clock
-from clisup.host.process.evidence import Evidence, look
+from clisup.host.process.evidence import Evidence, look, names_below
 from clisup.host.threads import in_thread
 from clisup.model.events import EventBase, WatchdogNotice
 from clisup.policy.watchdog import LATE_TICK_S, PHASE_LIFE, PhaseTracker, TurnTimeouts, Verdict, Watchdog, ladder_for
@@ -29,6 +29,7 @@ LIMITS_CHECK_S = 1.0
 PROBES_APART_S = 0.25
 """Shortest time between two probes that are compared: the kernel counts CPU time in hundredths of a second."""
 _FIXED = ("startup", "tail", "linger", "resting", "turn")  # phases with a deadline that no output moves
+_BEGINS = ("startup", "opening")  # a CLI waits here for an MCP server of its user's settings, and does not say so
 _PROBED = frozenset(phase for phase, life in PHASE_LIFE.items() if "evidence" in life)
 
 
@@ -159,6 +160,7 @@ class WatchdogTask:
             return
         life = self._dog.last_life
         seen = await self._at_work() if verdict.phase in self._probes else None
+        children = await self._children() if verdict.phase in _BEGINS else []
         if self._keeper.ending or self._dog.last_life != life:
             return  # the run was ended, or continued, during the probe
         # A tool in an endless loop always shows work, so the number of new windows in a row is limited.
@@ -171,8 +173,12 @@ class WatchdogTask:
         repeats = self._tracker.repeats if verdict.phase in ("model", "login") else None
         why: dict[str, Any] = {"failure": msgspec.to_builtins(repeats)} if repeats else {}
         why |= {"at_work": names} if (names := self._tracker.at_work) else {}
+        why |= {"children": children} if children else {}
         ladder = ladder_for("graceful", self.timeouts)
         self._termination.end(f"watchdog:{verdict.phase}", ladder, limit_s=verdict.limit_s, **why)
+
+    async def _children(self) -> list[str]:
+        return await in_thread(lambda: names_below(self._keeper.keeper_pid, cli_pid=self._sink.turn.pid))
 
     async def _at_work(self) -> dict[str, Any]:
         """Probe again, and note whether the tree has worked since the last probe."""

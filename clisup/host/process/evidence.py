@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
+_MOST_NAMES, _NAME_CHARS, _NAME_BYTES = 8, 60, 4096
+
 CPU_NOISE_S = 0.02  # two ticks: a sleeping shell that polls shows no work
 
 
@@ -95,6 +97,27 @@ def look(keeper_pid: int | None, *, cli_pid: int | None = None) -> Evidence:
         except psutil.Error:
             continue  # the process left during the look
     return Evidence(rss, clock.monotonic(), members)
+
+
+def names_below(keeper_pid: int | None, *, cli_pid: int | None = None) -> list[str]:
+    """Return the programs below a keeper, without the CLI itself: `npx`, `node server.js`. Arguments may be secrets, and are left out.
+
+    The function blocks: call it in a thread.
+    """
+    names: dict[str, None] = {}
+    for pid in below(keeper_pid) if keeper_pid is not None else ():
+        if pid == cli_pid or len(names) == _MOST_NAMES:
+            continue
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read(_NAME_BYTES).decode("utf-8", "replace").split("\0")
+        except OSError:
+            continue  # the process left during the look
+        program = os.path.basename(words[0])[:_NAME_CHARS]
+        script = next((os.path.basename(word) for word in words[1:2] if word.startswith("/") and "=" not in word), "")
+        if program:
+            names[f"{program} {script[:_NAME_CHARS]}".strip()] = None
+    return list(names)
 
 
 def _io_bytes(process: psutil.Process) -> int:

@@ -30,7 +30,7 @@ class TurnEnding(TypedDict, total=False):
     """Decision to end a turn or a run. `asked` repeats the reason, if the daemon asked the CLI in the CLI's protocol.
 
     `told` is how far the CLI had come: it had told the turn's end, or the model had ended its answer and nothing worked on, or only
-    a part. `at_work` names the tools or hooks that a silent CLI waited for.
+    a part. `at_work` names the tools or hooks that a silent CLI waited for, and `children` the programs below it.
     """
 
     reason: Required[str]
@@ -40,6 +40,7 @@ class TurnEnding(TypedDict, total=False):
     error: JsonObject
     failure: JsonObject
     at_work: list[str]
+    children: list[str]
     limit_s: float
     limit: int
     seen: int
