@@ -187,7 +187,7 @@ class OpenWork(NamedTuple):
     awaits: str | None = None
     """Request that the CLI has not answered while it opens its session."""
     ended: bool = False
-    """The CLI has told the end of the turn, and the rest of its answer is read (`Decoder.settle`)."""
+    """The CLI has told the end of the turn or that it is idle, and the rest is read (`Decoder.settle`)."""
 
 
 class Chunk(NamedTuple):
@@ -253,7 +253,7 @@ class Decoder(ABC):
         return OpenWork(self.background)
 
     def settle(self) -> Decoded | None:
-        """Return the end of a turn whose CLI has told the end (`OpenWork.ended`) and says nothing more, or None."""
+        """Return the end of a turn whose CLI has told the end, or that it is idle (`OpenWork.ended`), and says nothing more."""
         return None
 
     @property

@@ -17,7 +17,7 @@ from clisup.backends.launch import RunEnd
 from clisup.model.events import TurnError, TurnErrorKind
 
 __all__ = [
-    "LIMIT_RULE", "LIMIT_WORDS", "MESSAGE_CHARS", "NO_ANSWER", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy",
+    "LIMIT_RULE", "LIMIT_WORDS", "LOST_END", "MESSAGE_CHARS", "NO_ANSWER", "RETRYABLE", "STATUS_RULES", "ErrorRule", "Place", "Taxonomy",
     "crashed", "explain_end", "how",
     "kind_of_status", "last_words", "plain_words", "refused",
 ]  # fmt: skip
@@ -91,6 +91,10 @@ class Taxonomy:
 
 NO_ANSWER = "the agent ended the turn without an answer"
 """Message for an end without words: agents report a failed request to the model in this way, with the cause on stderr."""
+LOST_END = TurnError(
+    kind="protocol", message="the CLI says that it is idle, and has told no end of the turn", retryable=True
+)
+"""Error of a turn whose end got lost: the CLI waits for the next prompt."""
 STDERR_TAIL = 2048  # characters of stderr that go into a message
 _SIGNALLED = range(129, 129 + 64)
 

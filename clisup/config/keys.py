@@ -101,7 +101,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.setting_sources": ConfigKey("next_turn", "sources of the CLI's settings; only \"project\" admits a repository's settings, hooks and MCP servers"),
     "backends.*.orphans": ConfigKey("next_turn", "processes that outlive the CLI: \"grace\" (announced background work may finish, the rest is killed), \"kill\" or \"keep\""),
     "backends.*.timeouts.startup": ConfigKey("next_turn", "time to the first frame"),
-    "backends.*.timeouts.opening": ConfigKey("next_turn", "limit of silence while an ACP agent opens its session"),
+    "backends.*.timeouts.opening": ConfigKey("next_turn", "limit of silence while an ACP agent opens its session, or codex starts MCP servers"),
     "backends.*.timeouts.model_idle": ConfigKey("next_turn", "limit of silence while the model is to answer"),
     "backends.*.timeouts.tool_idle": ConfigKey("next_turn", "limit of silence while a tool runs"),
     "backends.*.timeouts.hook": ConfigKey("next_turn", "limit of silence while a hook of the CLI's settings runs"),

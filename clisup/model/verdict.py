@@ -33,8 +33,8 @@ class Terminal(Struct, frozen=True):
     """Last report of the CLI on a turn. It is not journaled: the daemon makes `turn_completed` from it and the exit.
 
     `cost_total_usd` and `usage_total` are the CLI's running totals to carry over. `follow_up` marks a turn that the CLI
-    began by itself. `unasked` is the error of an interrupted turn that nobody interrupted. `estimated` marks a cost from a list of prices, not from the provider. `prompts` are the ids of the
-    prompts that the turn took, if the CLI reports them.
+    began by itself. `unasked` is the error of an interrupted turn that nobody interrupted. `estimated` marks a cost from a
+    list of prices, not from the provider. `prompts` are the ids of the prompts that the turn took, if the CLI reports them.
     """
 
     is_error: bool

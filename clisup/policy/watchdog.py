@@ -128,6 +128,8 @@ class PhaseTracker(Struct):
     hooks: list[str] = field(default_factory=list)
     """Names of the hooks of the CLI's settings that have begun and not ended."""
     compacting: bool = False
+    servers: dict[str, None] = field(default_factory=dict)
+    """MCP servers that the CLI starts. codex 0.171.0 asks its model when they have started."""
     background: Collection[str] = ()
     answered: bool = False
     """True after the end of the model's answer. One-shot claude reports nothing more while its sub-agents work
@@ -163,6 +165,8 @@ class PhaseTracker(Struct):
             return "compaction"
         if self.repeats is not None and self.repeats.kind == "authentication":
             return "login"
+        if self.servers:
+            return "opening"
         if self.started:
             return "model"
         return "opening" if self.awaits else "startup"
@@ -176,7 +180,9 @@ class PhaseTracker(Struct):
             case "hook":
                 return sorted({*self.hooks})
             case "opening":
-                return [self.awaits]
+                return (
+                    [self.awaits] if self.awaits else [f"the start of the MCP server {name}" for name in self.servers]
+                )
         return []
 
     @property
@@ -204,6 +210,7 @@ class PhaseTracker(Struct):
             self.tools.pop(event.tool_use_id, None)
         elif type(event) is MessageStart or type(event) is MessageStop:
             self.repeats = self.repeats if type(event) is MessageStop else None
+            self.servers.clear()
             if event.parent_tool_use_id is None:
                 self.answered = type(event) is MessageStop and event.stop_reason == "end_turn"
         elif type(event) is ApprovalRequested:
@@ -223,7 +230,16 @@ class PhaseTracker(Struct):
             self.hooks.remove(name if name in self.hooks else self.hooks[-1])
         elif event.status == "compaction":
             self.compacting = event.detail in _COMPACTS
+        elif event.status == "mcp_server":
+            self._see_server(event.detail or "")
         self.compacting = _COMPACTIONS.get(event.status, self.compacting)
+
+    def _see_server(self, detail: str) -> None:
+        name, told, state = detail.partition(": ")
+        if told and state == "starting":
+            self.servers[name] = None
+        else:
+            self.servers.pop(name, None)
 
     def finish(self) -> None:
         """Record the terminal frame."""
@@ -232,6 +248,7 @@ class PhaseTracker(Struct):
         self.calls = {}
         self.approvals.clear()
         self.hooks.clear()
+        self.servers.clear()
         self.compacting, self.repeats = False, None
 
     def rest(self) -> None:

@@ -81,6 +81,16 @@ answered = ApprovalResolved(approval_id="1:a", decision="allow")
         ((use, asked, answered), "tool"),
         ((asked, ApprovalResolved(approval_id="1:a", decision="cancelled")), "model"),
         ((TaskUpdate(task_id="b", state="running"),), "model"),
+        ((BackendStatus(status="mcp_server", detail="a: starting"),), "opening"),
+        (
+            (
+                BackendStatus(status="mcp_server", detail="a: starting"),
+                BackendStatus(status="mcp_server", detail="a: ready"),
+            ),
+            "model",
+        ),
+        ((BackendStatus(status="mcp_server", detail="a: starting"), MessageStart(message_id="m")), "model"),
+        ((BackendStatus(status="mcp_server", detail="a: failed: no such file"),), "model"),
     ],
 )
 def test_the_phase_follows_from_the_events(events: tuple[EventBase, ...], phase: str) -> None:

@@ -166,6 +166,8 @@ class LiveState(Struct):
 
     prompts: tuple[str, ...] = ()
     idle: bool = False
+    ran: bool = False
+    has_result: bool = False
     given_up: frozenset[str] = frozenset()
 
     def initialised(self, frame: Frame) -> None:
@@ -180,7 +182,13 @@ class LiveState(Struct):
 
     def changed(self, frame: Frame) -> None:
         """Read `session_state_changed`: running, idle, or requires_action."""
-        self.idle = get_str(frame, "state") == "idle"
+        state = get_str(frame, "state")
+        self.idle, self.ran = state == "idle", self.ran or state == "running"
+
+    @property
+    def lost_end(self) -> bool:
+        """Tell whether the process is idle again without a result."""
+        return self.idle and self.ran and not self.has_result
 
     @staticmethod
     def answered(frame: Frame) -> tuple[ControlAnswer, ...]:

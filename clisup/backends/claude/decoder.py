@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest, Terminal
+from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest, OpenWork, Terminal
 from clisup.backends.claude.control import (
     INTERRUPT,
     LiveState,
@@ -42,6 +42,7 @@ from clisup.backends.claude.frames import (
 from clisup.backends.claude.messages import ClaudeMessages, blocks_of, tool_result, tool_uses, user_text
 from clisup.backends.claude.rare_frames import RARE, SILENT, STREAM_SILENT, Tasks, rate_limit
 from clisup.backends.claude.result import Denials, terminal_of
+from clisup.backends.errors import LOST_END
 from clisup.backends.frames import Frame, MalformedError, decode_any, get_dict, get_str, mend, too_deep
 from clisup.backends.lines import decode_broken, unparsed
 from clisup.backends.long_texts import claude_passes_on
@@ -108,6 +109,20 @@ class ClaudeDecoder(Decoder):
         A decoder for a follow-up turn needs the tasks in `Carried`.
         """
         return self.state.tasks.background
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Work for the phases of the watchdog, and whether a live process is idle without a result."""
+        return OpenWork(self.background, ended=self._live and self.state.live.lost_end)
+
+    def settle(self) -> Decoded | None:
+        """Return the failure of a turn whose result got lost."""
+        if not self.open_work.ended:
+            return None
+        self.state.live.has_result = True
+        return Decoded(
+            [*self.state.messages.finish(), *self._questions.close()], Terminal(is_error=True, error=LOST_END)
+        )
 
     def interrupt(self) -> str | None:
         """Return the request that ends the turn of a live process, which lives on (10 ms, 2.1.329).
@@ -330,6 +345,7 @@ class ClaudeDecoder(Decoder):
         return RARE["system/status"](frame)
 
     def _result(self, frame: Frame) -> Decoded:
+        self.state.live.has_result = True
         failure = replace(self.state.failure, resets_at=self.state.resets_at)
         terminal = terminal_of(frame, carried_usd=self.state.carried_usd, failure=failure)
         terminal = replace(terminal, denied=tuple(dict.fromkeys((*terminal.denied, *self.state.denials.unlisted))))

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, Terminal
+from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, OpenWork, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
@@ -38,6 +38,7 @@ from clisup.backends.codex.protocol import (
     steers,
     turn_request,
 )
+from clisup.backends.errors import LOST_END
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
@@ -70,6 +71,7 @@ class CodexState(CodexTurnState, kw_only=True):
     tokens: Tokens
     turn: str | None = None
     worked: bool = False
+    idle: bool = False
     provider_asked: bool = False
     limits: RateLimits = field(default_factory=RateLimits)
     usage: Usage = Usage()
@@ -235,6 +237,10 @@ class CodexDecoder(CodexTurn):
         params = get_dict(frame, "params")
         if method == "turn/started" and not self._is_foreign(params):
             return self._began(params)
+        if method == "thread/status/changed" and not self._is_foreign(params):
+            # codex 0.171.0 tells that it is idle just before it tells the turn's end.
+            self.state.idle = get_str(get_dict(params, "status"), "type") == "idle" and self.state.turn is not None
+            return NOTHING
         if method in SILENT:
             return NOTHING
         if method == "serverRequest/resolved":  # the request is answered or withdrawn
@@ -315,6 +321,15 @@ class CodexDecoder(CodexTurn):
         error = turn.get("error")
         report = read_report(error) if isinstance(error, dict) else self.state.failure
         return self._end(explain_report(report or CodexFailure(), self.state.limits.resets_at))
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Tell whether codex is idle without an end of the turn."""
+        return OpenWork(self.background, ended=self.state.idle and not self.state.ended)
+
+    def settle(self) -> Decoded | None:
+        """Return the failure of a turn whose end got lost."""
+        return self._end(LOST_END) if self.open_work.ended else None
 
     def _end(
         self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False

@@ -30,7 +30,7 @@ WATCH_S, SHORTEST_S, LONGEST_S = 2.0, 0.1, 86_400.0
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\033[H", "\033[K", "\033[J"
 _MEANINGS = {
     "startup": "the CLI has printed nothing yet",
-    "opening": "the agent opens its session",
+    "opening": "the CLI opens its session, or starts MCP servers",
     "model": "waiting for the model",
     "tool": "a tool runs",
     "hook": "a hook of the CLI's settings runs",
