@@ -391,6 +391,10 @@ class ApprovalResolved(EventBase, frozen=True, kw_only=True, tag="approval_resol
     input_changed: bool | None = None
 
 
+UNKNOWN_PHASE = "unknown_phase"
+"""Status of a CLI that announces a state in `detail` that clisup does not know: it may be silent in it, and is not ended soon."""
+
+
 class BackendStatus(EventBase, frozen=True, tag="status"):
     """Status that the CLI reports."""
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import asdict
 
-from clisup.model.events import EventBase, SessionInit, Unparsed
+from clisup.model.events import UNKNOWN_PHASE, BackendStatus, EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.model.structs import JsonObject
 
@@ -103,7 +103,14 @@ class FrameSample:
         if not events:
             self.look(line, None)
             return
-        if (kind := type(first := events[0])) in self._done:
+        first = events[0]
+        if (
+            (kind := type(first)) is BackendStatus
+            and isinstance(first, BackendStatus)
+            and first.status == UNKNOWN_PHASE
+        ):
+            _count(self.frames, f"state {first.detail}"[:MAX_NAME])
+        if kind in self._done:
             return
         if kind is Unparsed:
             self._unparsed(line, first)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.model.events import (
+    UNKNOWN_PHASE,
     ApprovalRequested,
     ApprovalResolved,
     BackendRetry,
@@ -128,6 +129,8 @@ class PhaseTracker(Struct):
     hooks: list[str] = field(default_factory=list)
     """Names of the hooks of the CLI's settings that have begun and not ended."""
     compacting: bool = False
+    unknown: str = ""
+    """State that the CLI has announced and clisup does not know. It has the limit and the evidence of a tool."""
     servers: dict[str, None] = field(default_factory=dict)
     """MCP servers that the CLI starts. codex 0.171.0 asks its model when they have started."""
     background: Collection[str] = ()
@@ -157,7 +160,7 @@ class PhaseTracker(Struct):
             return "tail"
         if self.approvals:
             return "approval"
-        if self.tools or self.calls:
+        if self.tools or self.calls or self.unknown:
             return "tool"
         if self.hooks:
             return "hook"
@@ -176,7 +179,7 @@ class PhaseTracker(Struct):
         """Names of the open tools, hooks or requests, for a message about this phase."""
         match self.phase:
             case "tool":
-                return sorted({*self.tools.values(), *self.calls.values()})
+                return sorted({*self.tools.values(), *self.calls.values(), *([self.unknown] if self.unknown else ())})
             case "hook":
                 return sorted({*self.hooks})
             case "opening":
@@ -204,6 +207,8 @@ class PhaseTracker(Struct):
             self.unreadable = event.excerpt
             return
         self.started = True
+        if self.unknown and type(event) is not BackendStatus:
+            self.unknown = ""
         if type(event) is ToolUse:
             self.tools[event.tool_use_id] = event.name
         elif type(event) is ToolResult:
@@ -223,6 +228,7 @@ class PhaseTracker(Struct):
             self._see_status(event)
 
     def _see_status(self, event: BackendStatus) -> None:
+        self.unknown = (event.detail or "a state without a name") if event.status == UNKNOWN_PHASE else ""
         name = hook_of(event)
         if event.status == "hook_started":
             self.hooks.append(name)
@@ -249,6 +255,7 @@ class PhaseTracker(Struct):
         self.approvals.clear()
         self.hooks.clear()
         self.servers.clear()
+        self.unknown = ""
         self.compacting, self.repeats = False, None
 
     def rest(self) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from clisup.backends.base import Decoder
+from clisup.backends.base import Carried, Decoder, LaunchRequest
+from clisup.backends.registry import get_adapter
+from clisup.model.lines.framing import Line
+from clisup.model.usage import NO_USAGE
+from clisup.ops.drift import FrameSample
 from clisup.policy.watchdog import PhaseTracker
 from tests.backends.recorded import Recording
 
@@ -49,3 +56,31 @@ def test_a_turn_whose_end_got_lost_ends_as_failed(name: str) -> None:
 def test_a_turn_that_ends_as_it_should_is_not_settled(name: str) -> None:
     decoder, _ = heard(name, lost=False)
     assert decoder.settle() is None and not decoder.open_work.ended
+
+
+@pytest.mark.parametrize(
+    ("kind", "begins", "ends"),
+    [
+        ("claude", {"type": "system", "subtype": "status", "status": "sandboxing"},
+         {"type": "system", "subtype": "status", "status": "requesting"}),
+        ("codex", {"method": "thread/status/changed", "params": {"status": {"type": "active", "activeFlags": ["sandboxing"]}}},
+         {"method": "thread/status/changed", "params": {"status": {"type": "active", "activeFlags": []}}}),
+    ],
+)  # fmt: skip
+def test_a_state_that_clisup_does_not_know_has_the_limit_of_a_tool_and_counts_as_drift(
+    kind: str, begins: dict[str, Any], ends: dict[str, Any]
+) -> None:
+    adapter = get_adapter(kind)
+    request = LaunchRequest(command=("cli",), prompt="p", native_session_id="s", resume=False, cwd="/w")
+    decoder, tracker, sample = adapter.decoder(Carried(0.0, NO_USAGE), request), PhaseTracker(), FrameSample(None)
+    phases = []
+    for frame in (begins, ends):
+        data = json.dumps(frame).encode()
+        line = Line(0, len(data) + 1, data)
+        events = decoder.decode(line).events
+        sample.see(line, events)
+        for event in events:
+            tracker.see(event)
+        phases.append((tracker.phase, tracker.at_work))
+    assert phases == [("tool", ["sandboxing"]), ("model", [])]
+    assert sample.frames == {"state sandboxing": 1}

@@ -81,6 +81,9 @@ answered = ApprovalResolved(approval_id="1:a", decision="allow")
         ((use, asked, answered), "tool"),
         ((asked, ApprovalResolved(approval_id="1:a", decision="cancelled")), "model"),
         ((TaskUpdate(task_id="b", state="running"),), "model"),
+        ((BackendStatus(status="unknown_phase", detail="sandboxing"),), "tool"),
+        ((BackendStatus(status="unknown_phase", detail="sandboxing"), frame), "model"),
+        ((BackendStatus(status="unknown_phase", detail="sandboxing"), MessageStart(message_id="m")), "model"),
         ((BackendStatus(status="mcp_server", detail="a: starting"),), "opening"),
         (
             (

@@ -29,6 +29,7 @@ from clisup.backends.frames import (
 )
 from clisup.model.envelope import rfc3339
 from clisup.model.events import (
+    UNKNOWN_PHASE,
     BackendRetry,
     EventBase,
     PermissionDenied,
@@ -84,13 +85,19 @@ def _init(frame: Frame) -> list[EventBase]:
     return session_init(frame, mode="permissionMode", version="claude_code_version", credential="apiKeySource")
 
 
+_STATUSES = ("none", "requesting", "compacting")
+
+
 def _status(frame: Frame) -> list[EventBase]:
     """Decode a status. It is null at the end of a compaction, and if only the permission mode changed."""
     result = get_str(frame, "compact_result")
     if result:
         name = "compaction_failed" if result == "failed" else "compacted"
         return [status(name, get_str(frame, "compact_error") or result)]
-    return [status(get_str(frame, "status") or "none", get_str(frame, "permissionMode"))]
+    name = get_str(frame, "status") or "none"
+    if name not in _STATUSES:
+        return [status(UNKNOWN_PHASE, name)]
+    return [status(name, get_str(frame, "permissionMode"))]
 
 
 def _api_retry(frame: Frame) -> list[EventBase]:

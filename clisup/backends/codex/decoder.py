@@ -39,10 +39,18 @@ from clisup.backends.codex.protocol import (
     turn_request,
 )
 from clisup.backends.errors import LOST_END
-from clisup.backends.frames import Frame, MalformedError, get_dict, get_str
+from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, get_strs, status
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
-from clisup.model.events import BackendStatus, EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
+from clisup.model.events import (
+    UNKNOWN_PHASE,
+    BackendStatus,
+    EventBase,
+    PermissionDenied,
+    SessionInit,
+    TurnError,
+    UsageReport,
+)
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import object_in
 from clisup.model.usage import Usage
@@ -61,6 +69,9 @@ class CodexTurnState(Struct, kw_only=True):
     ended: bool = False
 
 
+_FLAGS = ("waitingOnApproval", "waitingOnUserInput")
+
+
 class CodexState(CodexTurnState, kw_only=True):
     """State of one turn of app-server.
 
@@ -72,6 +83,7 @@ class CodexState(CodexTurnState, kw_only=True):
     turn: str | None = None
     worked: bool = False
     idle: bool = False
+    unknown: str = ""
     provider_asked: bool = False
     limits: RateLimits = field(default_factory=RateLimits)
     usage: Usage = Usage()
@@ -239,8 +251,10 @@ class CodexDecoder(CodexTurn):
             return self._began(params)
         if method == "thread/status/changed" and not self._is_foreign(params):
             # codex 0.171.0 tells that it is idle just before it tells the turn's end.
-            self.state.idle = get_str(get_dict(params, "status"), "type") == "idle" and self.state.turn is not None
-            return NOTHING
+            told = get_dict(params, "status")
+            self.state.idle = get_str(told, "type") == "idle" and self.state.turn is not None
+            unknown = [flag for flag in get_strs(told, "activeFlags") if flag not in _FLAGS]
+            return self._in_state(unknown[0] if unknown else "")
         if method in SILENT:
             return NOTHING
         if method == "serverRequest/resolved":  # the request is answered or withdrawn
@@ -256,6 +270,13 @@ class CodexDecoder(CodexTurn):
             return Decoded(handle(self, params))
         notice = NOTICES.get(method)
         return None if notice is None else Decoded(notice(params))
+
+    def _in_state(self, unknown: str) -> Decoded:
+        """Report a state that clisup does not know, and its end."""
+        before, self.state.unknown = self.state.unknown, unknown[:200]
+        if not unknown:
+            return Decoded([status("known_phase")]) if before else NOTHING
+        return Decoded([status(UNKNOWN_PHASE, unknown[:200])])
 
     def _is_foreign(self, params: Frame) -> bool:
         thread = get_str(params, "threadId")
