@@ -104,13 +104,9 @@ class FrameSample:
             self.look(line, None)
             return
         first = events[0]
-        if (
-            (kind := type(first)) is BackendStatus
-            and isinstance(first, BackendStatus)
-            and first.status == UNKNOWN_PHASE
-        ):
+        if isinstance(first, BackendStatus) and first.status == UNKNOWN_PHASE:
             _count(self.frames, f"state {first.detail}"[:MAX_NAME])
-        if kind in self._done:
+        if (kind := type(first)) in self._done:
             return
         if kind is Unparsed:
             self._unparsed(line, first)

@@ -92,6 +92,22 @@ def test_a_session_of_before_the_clock_was_set_is_neither_closed_nor_removed(
     assert closed.get()["state"] == "closed" and closed.events("turn_completed")
 
 
+@pytest.mark.fault(88)
+def test_a_message_of_before_the_clock_was_set_is_not_given_up_as_too_old(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    command = json.dumps(["/bin/sh", "-c", f"[ -e {tmp_path}/go ] && cat > {tmp_path}/message"])
+    table = f'[[notify]]\nname = "sh"\ncommand = {command}\non = ["turn_failed"]\n'
+    daemon = serve(start=False, raw=table)
+    tampered(daemon, SET.format(by=-YEARS))
+    daemon.new().ask("@error server")
+    until(lambda: daemon.call("notify/list")["targets"][0]["failed"] > 0)
+    daemon.kill()
+    (tmp_path / "go").touch()
+    tampered(daemon, SET.format(by=0))
+    until((tmp_path / "message").exists)
+
+
 @pytest.mark.fault(54)
 def test_after_a_suspend_a_running_turn_is_told_and_gets_a_new_window(
     serve: Callable[..., Harness], tmp_path: Path

@@ -146,7 +146,8 @@ def run(prompt: str | None, **options: Any) -> int:
 
     The answer goes to stdout, everything else to stderr. A terminal gets Markdown drawn, and a status line while the turn
     works. A pipe gets the answer as it is, and only text that the CLI can no longer take back. Ctrl-C interrupts the turn, a
-    second one kills it, a third leaves without waiting.
+    second one kills it, a third leaves without waiting. SIGTERM and SIGHUP (`timeout`, a cancelled job, a closed terminal) leave
+    the turn running: give --timeout.
 
     \b
     Exit codes: 0 done, 1 the turn failed, 69 the CLI is not logged in, 77 a tool was denied, 124 timed out, 130 interrupted;

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,9 +23,12 @@ from clisup.errors import ClisupError
 from clisup.host import clock
 from clisup.host.failpoints import failpoint
 from clisup.host.log import event_logger
+from clisup.host.threads import in_thread
 from clisup.model.journal import event_type
 from clisup.model.structs import JsonObject
 from clisup.policy.notify import NOTICED, NotifyMessage, Subject, kind_of, message_of, next_wait
+from clisup.policy.wall_time import age_of
+from clisup.store.clock_store import look_at_clock
 from clisup.store.cursor_store import CursorFile
 
 if TYPE_CHECKING:
@@ -158,11 +162,19 @@ class NotifyTarget:
         )  # fmt: skip
         await self._deliver(session, event, message_of(event, kind, about, config.pages))
 
+    async def _age(self, event: JsonObject) -> float:
+        """Return the seconds since an event, as far as the clock went steadily: a jump of the clock gives up no message."""
+        look = await in_thread(partial(look_at_clock, self._manager.services.state_dir, keep=False))
+        try:
+            return age_of(clock.seconds_of(str(event["ts"])), look)
+        except ValueError:
+            return 0.0
+
     async def _deliver(self, session: Session, event: JsonObject, message: NotifyMessage) -> None:
         """Try until the message is delivered or given up. An approval that was answered meanwhile needs no message."""
         tried = 0
         while message.type != "approval_requested" or event["approval_id"] in session.approvals.open:
-            if _age(event) > self.config.max_age_s:
+            if await self._age(event) > self.config.max_age_s:
                 self._give_up(message, tried, f"the event is older than {self.config.max_age_s:g} s")
                 return
             failpoint("notify.before")
