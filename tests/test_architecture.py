@@ -68,7 +68,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     # those of the model layer, whose messages and readers of turns it takes.
     "clisup.doors": SHARED
     | {"clisup.client", "clisup.wire.jsonrpc", "clisup.wire.results", "clisup.host.log_file"}
-    | {"clisup.http", "clisup.llm", "clisup.model.usage", "clisup.policy.vendor_terms"}
+    | {
+        "clisup.http",
+        "clisup.llm",
+        "clisup.model.usage",
+        "clisup.policy.vendor_terms",
+        "clisup.policy.approval_options",
+    }
     | {"clisup.host.files", "clisup.host.config_file", "clisup.host.safe_paths"},
     # The model layer: a client of the daemon, and nothing else.
     "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
@@ -93,6 +99,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "clisup.host.locks",  # a command that finds no daemon asks who holds its state directory; status_offline is slower to load
         "clisup.config.keys",
         "clisup.config.edit",  # `clisup setup` adds to the file, and loads none of the model for that
+        "clisup.policy.approval_options",
         "clisup.policy.form_schema",  # a form and its check read a schema alike
         "clisup.policy.secrets.plain_text",
         "clisup.recordings",

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from clisup.errors import UsageError
-from clisup.model.approval_options import options_of
 from clisup.model.events import ApprovalRequested, ApprovalResolved, EventBase
+from clisup.policy.approval_options import options_of
 
 __all__ = ["ApprovalAnswer", "Questions", "answers_by_place", "refuse_other_input", "refuse_rule"]
 

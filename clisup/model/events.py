@@ -374,8 +374,7 @@ ResolvedBy = Literal["client", "rule", "unattended", "backend", "end", "exit"]
 class ApprovalResolved(EventBase, frozen=True, kw_only=True, tag="approval_resolved"):
     """End of an approval: no approval is open any more under this id. `by` names the cause.
 
-    Causes are a client's decision (`actor`), a rule (`rule`), an unattended session, a withdrawal by the CLI, the order
-    to end the run, and the CLI's exit.
+    Causes: a client (`actor`), a rule (`rule`), an unattended session, a withdrawal by the CLI, the order to end the run, its exit.
     """
 
     type: ClassVar[Literal["approval_resolved"]] = "approval_resolved"
@@ -389,10 +388,6 @@ class ApprovalResolved(EventBase, frozen=True, kw_only=True, tag="approval_resol
     remember: bool | None = None
     option: str | None = None
     input_changed: bool | None = None
-
-
-UNKNOWN_PHASE = "unknown_phase"
-"""Status of a CLI that announces a state in `detail` that clisup does not know: it may be silent in it, and is not ended soon."""
 
 
 class BackendStatus(EventBase, frozen=True, tag="status"):

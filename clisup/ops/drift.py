@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import asdict
 
-from clisup.model.events import UNKNOWN_PHASE, BackendStatus, EventBase, SessionInit, Unparsed
+from clisup.model.events import BackendStatus, EventBase, SessionInit, Unparsed
 from clisup.model.lines.framing import Line
 from clisup.model.structs import JsonObject
+from clisup.policy.watchdog import UNKNOWN_PHASE
 
 MAX_VERSIONS = 32
 """Limit of remembered versions of CLIs. The version that was last seen longest ago goes first."""

@@ -15,7 +15,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.model.events import (
-    UNKNOWN_PHASE,
     ApprovalRequested,
     ApprovalResolved,
     BackendRetry,
@@ -35,6 +34,8 @@ Phase = Literal[
     "blocked",
 ]  # fmt: skip
 
+UNKNOWN_PHASE = "unknown_phase"
+"""Status of a CLI that announces a state in `detail` that clisup does not know: it may be silent in it, and is not ended soon."""
 LATE_TICK_S = 1.0
 """Delay of a tick, in seconds, that proves a pause of the daemon (SIGSTOP, suspend). Silence across the pause is no
 evidence, so the watchdog grants a new window."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clisup.backends.contract import faults, spoilt_faults, story
+from clisup.model.lines.framing import LineFramer
 from tests.backends.recorded import PATHS, Recording, name_of
 from tests.journals import encode_event
 
@@ -43,3 +44,14 @@ def test_a_recording_keeps_the_contract(recording: Recording) -> None:
 @pytest.mark.fault(25)
 def test_a_spoilt_recording_breaks_no_decoder(recording: Recording) -> None:
     assert spoilt_faults(recording.file, recording.adapter) == []
+
+
+@pytest.mark.fault(100)
+@pytest.mark.parametrize("name", ["claude/text", "codex/tools", "gemini/tool_ok", "qwen/tool_ok", "opencode/tool_ok"])
+def test_line_ends_of_windows_change_no_event(name: str) -> None:
+    recording = Recording.of(name)
+    decoders = [recording.adapter.decoder(recording.carried, recording.request) for _ in range(2)]
+    plain, windows = (LineFramer().feed(recording.file.data.replace(b"\n", end)) for end in (b"\n", b"\r\n"))
+    for one, other in zip(plain, windows, strict=True):
+        told, heard = decoders[0].decode(one), decoders[1].decode(other)
+        assert (told.events, told.terminal) == (heard.events, heard.terminal)

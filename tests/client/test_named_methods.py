@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
     "session/note": Case(lambda c: session(c).note("client.stage", "thinking", data={"n": 1}), {"seq": 9}, lambda seq: seq == 9),
     "approval/list": Case(lambda c: c.open_approvals(SESSION), {"approvals": [APPROVAL | {"later": 1}]},
                           lambda found: found == [Approval(**APPROVAL)]),
-    "approval/respond": Case(lambda c: c.respond(Approval(**APPROVAL), Answer("allow", "why", {"command": "ls -l"}, True)),
+    "approval/respond": Case(lambda c: c.respond(Approval(**APPROVAL), Answer("allow", "why", {"command": "ls -l"}, True, "once")),
                              {"decision": "allow"}),
 }
 CASES |= {

@@ -120,3 +120,10 @@ def test_what_a_check_says_is_what_the_daemon_does() -> None:
 
 def test_without_a_directory_to_work_in_nothing_is_said_of_it() -> None:
     assert "cwd" not in [one.check for one in check_machine(replace(GOOD, cwd=None))]
+
+
+@pytest.mark.fault(100)
+def test_a_daemon_that_ends_with_the_last_logout_is_a_warning_with_its_remedy() -> None:
+    service = ServiceFacts(True, "c.service", True, False, {"KillMode": "process"})
+    found = finding("systemd", service=service)
+    assert found.status == "warn" and "last logout" in found.detail and "enable-linger" in found.fix

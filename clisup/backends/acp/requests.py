@@ -15,9 +15,9 @@ from clisup.backends.elicitation import answer_to_elicitation, elicitation_input
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_dicts, get_str, too_deep
 from clisup.backends.lines import unparsed
 from clisup.errors import UsageError
-from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
 from clisup.model.events import BackendStatus, EventBase
 from clisup.model.lines.framing import Line
+from clisup.policy.approval_options import ApprovalOption, needs_choice, options_of
 
 __all__ = ["AgentRequests"]
 

@@ -29,7 +29,6 @@ from clisup.backends.frames import (
 )
 from clisup.model.envelope import rfc3339
 from clisup.model.events import (
-    UNKNOWN_PHASE,
     BackendRetry,
     EventBase,
     PermissionDenied,
@@ -38,6 +37,7 @@ from clisup.model.events import (
     TaskUpdate,
     ToolProgress,
 )
+from clisup.policy.watchdog import UNKNOWN_PHASE
 
 __all__ = ["RARE", "SILENT", "STREAM_SILENT", "Tasks", "rate_limit", "session_init"]
 

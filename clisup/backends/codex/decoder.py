@@ -43,7 +43,6 @@ from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, get
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
 from clisup.model.events import (
-    UNKNOWN_PHASE,
     BackendStatus,
     EventBase,
     PermissionDenied,
@@ -54,6 +53,7 @@ from clisup.model.events import (
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import object_in
 from clisup.model.usage import Usage
+from clisup.policy.watchdog import UNKNOWN_PHASE
 
 __all__ = ["CodexDecoder", "CodexTurn"]
 

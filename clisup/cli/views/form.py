@@ -25,7 +25,7 @@ from clisup.cli.views.fields import (
 )
 from clisup.client.raw import JsonObject
 from clisup.errors import ClisupError
-from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
+from clisup.policy.approval_options import ApprovalOption, needs_choice, options_of
 
 __all__ = ["CHOICES", "PLAN_CHOICES", "Choice", "Dialog", "Form", "FormError", "FormQuestion", "answer_of", "approval_words",
            "form_of", "with_whole_input"]  # fmt: skip

@@ -98,9 +98,8 @@ class Run:
             interrupt_message=self._interrupt_message, cancel_approvals=self._cancel_approvals, told=self._told, tracker=self.tracker,
         )  # fmt: skip
         self.watchdog = WatchdogTask(
-            sink, self._keeper, self.termination, self.tracker, settings.timeouts, limits,
-            tells_work=adapter.tells_work, note=self.note, has_unread=self._has_unread, read=self.check_spools,
-            settle=partial(self._reader.between_steps, self._settle),
+            sink, self._keeper, self.termination, self.tracker, settings.timeouts, limits, tells_work=adapter.tells_work,
+            note=self.note, has_unread=self._has_unread, read=self.check_spools, settle=partial(self._reader.between_steps, self._settle),
         )  # fmt: skip
         self.requests = ApprovalRequests(
             sink, self.tracker, self._keeper, lambda: self._decoder, self.watchdog.phase_changed, limits.open_approvals

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from clisup.client.answers import Answer
 from clisup.client.events import ApprovalRequested
 from clisup.client.raw import JsonObject
-from clisup.model.approval_options import ApprovalOption, needs_choice, options_of
+from clisup.policy.approval_options import ApprovalOption, needs_choice, options_of
 
 __all__ = ["EditorDialog", "answer_of_choices", "answer_of_form", "answer_of_permission", "dialog_of", "goes_on"]
 
