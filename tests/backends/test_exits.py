@@ -39,6 +39,11 @@ def test_a_line_that_only_quotes_such_a_line_stays(kind: str) -> None:
     assert get_adapter(kind).run_end(7, None, quoted).stderr == quoted
 
 
+def test_an_answer_of_opencode_without_a_word_is_no_success() -> None:
+    error = Recording.of("opencode/empty").terminal().error
+    assert error is not None and (error.kind, error.retryable) == ("server", True)
+
+
 def test_a_page_of_help_is_not_told_as_the_cause() -> None:
     """opencode prints only its help about a flag that it does not know."""
     recording = Recording.of("opencode/bad_flag")

@@ -43,6 +43,7 @@ EVENTS = (
 _GOES_ON = frozenset({"content-filter", "tool-calls", "unknown"})  # an `error` frame follows the first
 _REJECTED = "The user rejected permission"  # nobody can be asked, so opencode ends the turn
 _FORBIDDEN = "The user has specified a rule which prevents"  # the model is told, and goes on
+_UNANSWERED = TurnError(kind="server", message="opencode ended the turn without an answer", retryable=True)
 _OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
 
 
@@ -51,6 +52,7 @@ class OpencodeState(Struct):
 
     `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied`, `rejected` and `delegated`
     count since the last terminal frame. `delegated`: a sub-agent has worked, whose tokens opencode does not tell (1.18.34).
+    `answered`: the model has said or called something in the turn.
     """
 
     session: str | None = None
@@ -61,6 +63,7 @@ class OpencodeState(Struct):
     denied: dict[str, None] = field(default_factory=dict)
     rejected: bool = False
     delegated: bool = False
+    answered: bool = False
 
 
 class OpencodeDecoder(FrameDecoder):
@@ -125,6 +128,7 @@ class OpencodeDecoder(FrameDecoder):
             return (status("continued", get_str(part, "text")),)
         events = self._block(part, "text")
         self.state.texts.append(get_str(part, "text") or "")
+        self.state.answered = self.state.answered or bool("".join(self.state.texts).strip())
         return events
 
     def _block(self, part: Frame, kind: str) -> Sequence[EventBase]:
@@ -139,7 +143,7 @@ class OpencodeDecoder(FrameDecoder):
         call, name, state = get_str(part, "callID"), get_str(part, "tool"), get_dict(part, "state")
         if call is None or name is None:
             raise MalformedError("a tool call without its id or name")
-        self.state.delegated = self.state.delegated or name == "task"
+        self.state.delegated, self.state.answered = self.state.delegated or name == "task", True
         started, given = self._start(part), get_dict(state, "input")
         failed = get_str(state, "status") == "error" or name == "invalid"
         if name == "invalid":  # opencode's own tool, which tells the model that its call was wrong
@@ -175,7 +179,7 @@ class OpencodeDecoder(FrameDecoder):
             return Decoded(stopped, self._terminal("", error, None))
         if reason in _GOES_ON:
             return Decoded(stopped)
-        return Decoded(stopped, self._terminal(text, None, reason))
+        return Decoded(stopped, self._terminal(text, None if self.state.answered else _UNANSWERED, reason))
 
     def _error(self, error: Frame) -> Decoded:
         """End the turn, unless opencode can go on, or hides the words: the log on stderr then has them."""
