@@ -188,6 +188,8 @@ class OpenWork(NamedTuple):
     """Request that the CLI has not answered while it opens its session."""
     ended: bool = False
     """The CLI has told the end of the turn, and the rest of its answer is read (`Decoder.settle`)."""
+    failure: TurnError | None = None
+    """Failure that the CLI has told last, without an end of the turn."""
 
 
 class Chunk(NamedTuple):

@@ -223,7 +223,9 @@ def with_words(error: TurnError, *, stderr: str, unreadable: str) -> TurnError:
 
 
 def because(silence: TurnError, failure: TurnError) -> TurnError:
-    """Return the error of a turn whose CLI was silent because it repeated a failed request."""
+    """Return the error of a turn whose CLI was silent because of a failure. A failure without a kind changes no kind."""
+    if failure.kind == "crashed":
+        return replace(silence, message=f"{silence.message}; its last error: {failure.message}")
     message = f"{silence.message}; its last request to the model failed: {failure.message}"
     return replace(failure, message=message, retry_after_s=None)
 

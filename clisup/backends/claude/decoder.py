@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest, Terminal
+from clisup.backends.base import Background, Carried, Control, Decoded, Decoder, LaunchRequest, OpenWork, Terminal
 from clisup.backends.claude.control import (
     INTERRUPT,
     LiveState,
@@ -24,7 +24,7 @@ from clisup.backends.claude.control import (
     refused,
     withdrawn,
 )
-from clisup.backends.claude.errors import ClaudeFailure, explain_compaction, explain_hook
+from clisup.backends.claude.errors import ClaudeFailure, explain_compaction, explain_hook, explain_report
 from clisup.backends.claude.frames import (
     Assistant,
     BlockDelta,
@@ -108,6 +108,12 @@ class ClaudeDecoder(Decoder):
         A decoder for a follow-up turn needs the tasks in `Carried`.
         """
         return self.state.tasks.background
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Background tasks, and the failure in the last message of the CLI's own."""
+        failure = self.state.failure
+        return OpenWork(self.background, failure=explain_report(failure) if failure.code or failure.api_error else None)
 
     def interrupt(self) -> str | None:
         """Return the request that ends the turn of a live process, which lives on (10 ms, 2.1.329).

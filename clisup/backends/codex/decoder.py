@@ -181,8 +181,9 @@ class CodexDecoder(CodexTurn):
 
     @property
     def open_work(self) -> OpenWork:
-        """The end of the turn, if codex has told it by the state of the thread alone."""
-        return OpenWork({}, ended=self.state.idle and not self.state.ended)
+        """The end of the turn, if codex has told it by the state of the thread alone, and an error that it does not repeat."""
+        ended, failure = self.state.idle and not self.state.ended, self.state.failure
+        return OpenWork({}, ended=ended, failure=None if failure is None else explain_report(failure))
 
     def settle(self) -> Decoded | None:
         """Return the end of a turn whose thread rests, although codex has not reported the end (codex #28495, #35810)."""
@@ -334,7 +335,7 @@ class CodexDecoder(CodexTurn):
 
     def _item_started(self, params: Frame) -> list[EventBase]:
         """Begin an item. With a steered prompt, codex gives the message up that the model was writing."""
-        item = get_dict(params, "item")
+        item, self.state.failure = get_dict(params, "item"), None
         self.state.worked = self.state.worked or items.kind_of(item) not in ("user_message", "context_compaction")
         if items.kind_of(item) == "user_message" and (prompt := get_str(item, "clientId")) is not None:
             self.state.taken.append(prompt)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from clisup.backends.base import Decoded
+from clisup.backends.base import Decoded, OpenWork
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_int, get_number, get_str, status
 from clisup.backends.lines import FrameDecoder
 from clisup.backends.opencode.errors import error_of
@@ -52,7 +52,7 @@ class OpencodeState(Struct):
 
     `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied`, `rejected` and `delegated`
     count since the last terminal frame. `delegated`: a sub-agent has worked, whose tokens opencode does not tell (1.18.34).
-    `answered`: the model has said or called something in the turn.
+    `answered`: the model has said or called something in the turn. `failure` is an error after which opencode may go on.
     """
 
     session: str | None = None
@@ -64,6 +64,7 @@ class OpencodeState(Struct):
     rejected: bool = False
     delegated: bool = False
     answered: bool = False
+    failure: TurnError | None = None
 
 
 class OpencodeDecoder(FrameDecoder):
@@ -74,6 +75,11 @@ class OpencodeDecoder(FrameDecoder):
 
     def __init__(self) -> None:
         self.state: OpencodeState = OpencodeState()
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Tell the last error, after which opencode has not gone on."""
+        return OpenWork({}, failure=self.state.failure)
 
     @staticmethod
     def passes_on(frame: Frame, path: Path) -> bool:
@@ -115,7 +121,7 @@ class OpencodeDecoder(FrameDecoder):
             raise MalformedError("a part without its message")
         if message == self.state.message:
             return ()
-        stopped, self.state.message = self._stop(), message
+        stopped, self.state.message, self.state.failure = self._stop(), message, None
         self.state.texts.clear()
         return (*stopped, MessageStart(message_id=message))
 
@@ -185,6 +191,7 @@ class OpencodeDecoder(FrameDecoder):
         """End the turn, unless opencode can go on, or hides the words: the log on stderr then has them."""
         found, stopped = error_of(error), self._stop()
         if found.kind == "context_overflow" or "ref" in get_dict(error, "data"):
+            self.state.failure = found
             return Decoded((*stopped, status("error", found.message)))
         return Decoded(stopped, self._terminal("", found, None))
 
