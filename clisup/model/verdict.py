@@ -86,6 +86,18 @@ def sum_of(words: Sequence[Terminal]) -> Terminal:
     )
 
 
+def behind(earlier: Terminal, later: Terminal) -> Terminal:
+    """Return a terminal frame as it counts behind another one, without a request to the model between them.
+
+    An error there is none of the answer: claude has told a success, and then an error of a task's notification (claude-code
+    #16768).
+    """
+    if earlier.is_error or not later.is_error:
+        return later
+    told = replace(later, is_error=False, error=None, interrupted=False, text=earlier.text)
+    return replace(told, stop_reason=earlier.stop_reason, structured=earlier.structured)
+
+
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
 _NAMES_CHARS = 300
