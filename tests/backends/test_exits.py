@@ -39,6 +39,25 @@ def test_a_line_that_only_quotes_such_a_line_stays(kind: str) -> None:
     assert get_adapter(kind).run_end(7, None, quoted).stderr == quoted
 
 
+@pytest.mark.parametrize("kind", ["acp", "claude", "codex", "gemini", "opencode", "qwen"])
+def test_a_message_holds_no_colours_of_stderr(kind: str) -> None:
+    end = get_adapter(kind).run_end(7, None, f"\x1b]0;title\x07\x1b[31m\x1b[1mError: {CAUSE}\x1b[0m")
+    assert get_adapter(kind).explain_exit(end).message.endswith(f"Error: {CAUSE}")
+
+
+SPOILED = {
+    "opencode": "\x1b[91m\x1b[1mError: \x1b[0mConfig file at /home/u/.config/opencode/opencode.json is not valid JSON(C): ",
+    "qwen": "Error: Cannot read operator sandbox policy from /home/u/.qwen/settings.json: SyntaxError: Unexpected end of JSON input",
+}
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+def test_spoiled_settings_are_the_users_to_mend(kind: str) -> None:
+    """opencode 1.18.34 and qwen 0.24.4 say so; the words are theirs, without what follows."""
+    error = get_adapter(kind).explain_exit(get_adapter(kind).run_end(1, None, SPOILED[kind]))
+    assert (error.kind, error.retryable) == ("invalid_request", False) and "mend" in error.message
+
+
 def test_an_answer_of_opencode_without_a_word_is_no_success() -> None:
     error = Recording.of("opencode/empty").terminal().error
     assert error is not None and (error.kind, error.retryable) == ("server", True)

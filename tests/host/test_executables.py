@@ -122,6 +122,13 @@ async def test_a_probe_that_failed_is_tried_again(tmp_path: Path) -> None:
     assert await version(probe, path) == "1"
 
 
+async def test_the_words_of_a_failed_probe_have_no_colours(tmp_path: Path) -> None:
+    executable = found(script(tmp_path / "cli", "printf '\\033[31mfix the settings\\033[0m\\n' >&2; exit 52"))
+    probe = VersionProbe()
+    assert await version(probe, tmp_path / "cli") is None
+    assert probe.why(executable, (executable.path, "--version")).endswith("code 52 and said: fix the settings")
+
+
 async def test_a_file_of_another_architecture_tells_no_version(tmp_path: Path) -> None:
     path = tmp_path / "cli"
     path.write_bytes(b"\x7fELF" + b"\x00" * 60)

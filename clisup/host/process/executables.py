@@ -20,6 +20,7 @@ from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
 from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask, run_helper
+from clisup.model.lines.sequences import without_sequences
 
 PROBE_LIMIT_S = HELPER_LIMIT_S
 LAST_WORDS_S = 5.0
@@ -196,7 +197,7 @@ async def _ask_again(
         end = f"signal {-answer.exit_code} ended it"
     else:
         end = f"it exited with code {answer.exit_code}"
-    words = answer.output.strip()[-_LAST_WORDS:]
+    words = without_sequences(answer.output).strip()[-_LAST_WORDS:]
     return parse(answer.output), f"{end} and said: {words}" if words else f"{end} and said nothing"
 
 
