@@ -1,4 +1,4 @@
-"""A codex that falls silent: the last error explains it, and a thread at rest ends its turn."""
+"""A codex that falls silent: the last error explains it, and a thread at rest ends its turn. And one that goes on by itself."""
 
 from __future__ import annotations
 
@@ -43,6 +43,29 @@ for line in sys.stdin:
 """
 
 
+GOES_ON = """
+thread = "01a223a0-52b2-7331-9b54-035383b83c91"
+def note(method, **params): tell(method=method, params={"threadId": thread, **params})
+def work(turn, words, tokens):
+    note("turn/started", turn={"id": turn})
+    note("item/completed", turnId=turn, item={"type": "agentMessage", "id": turn, "text": words})
+    count = {"totalTokens": tokens, "inputTokens": tokens - 10, "outputTokens": 10}
+    note("thread/tokenUsage/updated", turnId=turn, tokenUsage={"total": count, "last": count})
+    note("turn/completed", turn={"id": turn, "status": "completed"})
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame.get("method") == "initialize":
+        tell(id=frame["id"], result={})
+    elif frame.get("method") == "thread/start":
+        tell(id=frame["id"], result={"thread": {"id": thread}, "sandbox": {"type": "readOnly"}})
+    elif frame.get("method") == "turn/start":
+        tell(id=frame["id"], result={"turn": {"id": "asked"}})
+        work("asked", "Asked.", 100)
+        time.sleep(0.5)
+        work("own", "I go on.", 250)
+"""
+
+
 def codex(serve: Callable[..., Harness], path: Path, kind: str, body: str, **timeouts: float) -> Harness:
     path.write_text(HEAD + body)
     limits = "\n".join(f"{name} = {value}" for name, value in timeouts.items())
@@ -66,3 +89,15 @@ def test_each_turn_of_a_codex_that_reports_ends_late_has_its_own_answer(
     assert (first := session.ask("One."))["outcome"] == "completed" and first["text"] == "Answer 1."
     if mode == "live":
         assert session.ask("Two.")["text"] == "Answer 2."
+
+
+def test_a_turn_that_a_live_codex_begins_by_itself_is_a_turn_of_no_prompt(
+    serve: Callable[..., Harness], tmp_path: Path
+) -> None:
+    here = codex(serve, tmp_path / "codex.py", "codex", GOES_ON, model_idle=60)
+    session = here.new(backend="c", mode="live")
+    assert session.ask("One.")["text"] == "Asked."
+    own = session.await_event("turn_completed", 2)
+    assert (own["outcome"], own["text"], own.get("prompt_ids")) == ("completed", "I go on.", [])
+    assert [event["origin"] for event in session.events("turn_started")] == ["prompt", "backend"]
+    assert own["usage"]["input_tokens"] + own["usage"]["output_tokens"] == 150

@@ -71,8 +71,10 @@ class CodexTurnState(Struct, kw_only=True):
 
 
 class CodexKept(Struct, frozen=True):
-    """What a live process has told of the turns before: the ids of those that ended, and the names of calls without a result."""
+    """What a live process has told before: its thread, the ids of the turns that ended, and the names of calls without a result."""
 
+    thread: str | None = None
+    model: str | None = None
     ended: tuple[str, ...] = ()
     calls: dict[str, str] = field(default_factory=dict)
 
@@ -81,12 +83,14 @@ class CodexState(CodexTurnState, kw_only=True):
     """State of one turn of app-server.
 
     `taken` are the ids of steered prompts. `uses` is that of `Questions`.
-    `idle`: codex has told that the thread rests, which its report of the turn's end follows. `earlier` is about earlier turns.
+    `own`: codex has begun the turn by itself. `idle`: codex has told that the
+    thread rests, which its report of the turn's end follows. `earlier` is about earlier turns.
     """
 
     thread: str | None
     tokens: Tokens
     turn: str | None = None
+    own: bool = False
     idle: bool = False
     earlier: CodexKept = field(default_factory=CodexKept)
     provider_asked: bool = False
@@ -163,9 +167,11 @@ class CodexDecoder(CodexTurn):
     def __init__(self, carried: Carried, request: LaunchRequest) -> None:
         super().__init__(request)
         self._questions = Questions(request.run)
-        thread = request.native_session_id if request.later else None
+        earlier: CodexKept = carried.kept or CodexKept()
+        thread = request.native_session_id if request.later else earlier.thread
         tokens = Tokens.of(carried.usage, resumed=request.resume or request.later)
-        self.restore(CodexState(thread=thread, tokens=tokens, earlier=carried.kept or CodexKept()))
+        self.restore(CodexState(thread=thread, tokens=tokens, earlier=earlier))
+        self.state.messages.model = earlier.model
 
     def restore(self, state: Any) -> None:
         """Go on from this state."""
@@ -177,7 +183,8 @@ class CodexDecoder(CodexTurn):
         """Ends and open calls of the turns until now."""
         calls = {call: name for call, name in self.state.calls.names.items() if call not in self.state.calls.answered}
         opened = {**self.state.earlier.calls, **calls}
-        return CodexKept(self.state.earlier.ended, dict([*opened.items()][-_OPEN_CALLS:]))
+        ended, model = self.state.earlier.ended, self.state.messages.model
+        return CodexKept(self.state.thread, model, ended, dict([*opened.items()][-_OPEN_CALLS:]))
 
     @property
     def open_work(self) -> OpenWork:
@@ -287,7 +294,7 @@ class CodexDecoder(CodexTurn):
         if method != "thread/tokenUsage/updated" and _turn_of(params) in self.state.earlier.ended:
             return Decoded(self._late(method, params))
         if method == "turn/started" and not self._is_foreign(params):
-            return self._began(params)
+            return self._started(params)
         if method == "thread/status/changed" and not self._is_foreign(params):
             self.state.idle = self.state.turn is not None and get_str(get_dict(params, "status"), "type") in _AT_REST
         if method in SILENT:
@@ -320,6 +327,15 @@ class CodexDecoder(CodexTurn):
     def _is_foreign(self, params: Frame) -> bool:
         thread = get_str(params, "threadId")
         return thread is not None and thread != self.state.thread
+
+    def _started(self, params: Frame) -> Decoded:
+        """Note the id of the turn. A process at rest begins turns of its own, for a goal of the model's."""
+        is_own = self.state.turn is None and self.state.earlier.thread is not None and not self._request.later
+        self._began(params)
+        if not is_own:
+            return NOTHING
+        self.state.own = True
+        return Decoded((SessionInit(native_session_id=self.state.thread, model=self.state.messages.model),))
 
     def _began(self, result: Frame) -> Decoded:
         """Note the id of the turn. The answer to a prompt has it, and the notification alone that of a compaction."""
@@ -394,7 +410,7 @@ class CodexDecoder(CodexTurn):
         terminal = self._terminal(error, self.state.usage, self.state.tokens.total, interrupted=interrupted)
         if not self._request.live:
             return Decoded(last, terminal, (END_OF_INPUT,))
-        own = (self._request.prompt_id,) if self._request.prompt_id else ()
+        own = (self._request.prompt_id,) if self._request.prompt_id and not self.state.own else ()
         return Decoded(last, replace(terminal, prompts=(*own, *self.state.taken)))
 
 
