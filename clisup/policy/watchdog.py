@@ -204,7 +204,9 @@ class PhaseTracker(Struct):
     def see(self, event: EventBase) -> None:
         """Fold one event of the CLI. Words that are no frame are no start: a launcher may ask a question, and wait."""
         if type(event) is Unparsed and event.reason != "unknown_type":
-            self.unreadable = event.excerpt
+            whole = event.bytes <= len(event.excerpt.encode())
+            # The last word of a cut line may be half a secret, which nothing would hide.
+            self.unreadable = event.excerpt if whole else event.excerpt.rpartition(" ")[0]
             return
         self.started = True
         if type(event) is ToolUse:
