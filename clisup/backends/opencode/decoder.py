@@ -44,6 +44,7 @@ _GOES_ON = frozenset({"content-filter", "tool-calls", "unknown"})  # an `error` 
 _REJECTED = "The user rejected permission"  # nobody can be asked, so opencode ends the turn
 _FORBIDDEN = "The user has specified a rule which prevents"  # the model is told, and goes on
 _UNANSWERED = TurnError(kind="server", message="opencode ended the turn without an answer", retryable=True)
+_EXHAUSTED = TurnError(kind="output_limit", message="the model used up its tokens of output before an answer")
 _OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
 
 
@@ -125,9 +126,9 @@ class OpencodeDecoder(FrameDecoder):
         self.state.texts.clear()
         return (*stopped, MessageStart(message_id=message))
 
-    def _stop(self) -> Sequence[EventBase]:
+    def _stop(self, reason: str | None = None, usage: Usage | None = None) -> Sequence[EventBase]:
         message, self.state.message = self.state.message, None
-        return () if message is None else (MessageStop(message_id=message),)
+        return () if message is None else (MessageStop(message_id=message, stop_reason=reason, usage=usage),)
 
     def _text(self, part: Frame) -> Sequence[EventBase]:
         if part.get("synthetic") is True:  # opencode's own prompt after it has compacted the context
@@ -173,10 +174,11 @@ class OpencodeDecoder(FrameDecoder):
 
     def _finish(self, part: Frame) -> Decoded:
         reason = get_str(part, "reason")
-        self.state.usage += _usage(get_dict(part, "tokens"))
+        used = _usage(get_dict(part, "tokens"))
+        self.state.usage += used
         self.state.cost += get_number(part, "cost") or 0.0
         text = "".join(self.state.texts)
-        stopped = self._stop()
+        stopped = self._stop(reason, None if used.total_tokens is None else used)
         if self.state.rejected:
             tools = ", ".join(self.state.denied)
             error = TurnError(
@@ -185,7 +187,9 @@ class OpencodeDecoder(FrameDecoder):
             return Decoded(stopped, self._terminal("", error, None))
         if reason in _GOES_ON:
             return Decoded(stopped)
-        return Decoded(stopped, self._terminal(text, None if self.state.answered else _UNANSWERED, reason))
+        exhausted = reason == "length" and not text.strip()  # all went into thoughts (opencode #42900)
+        missing = _EXHAUSTED if exhausted else None if self.state.answered else _UNANSWERED
+        return Decoded(stopped, self._terminal(text, missing, reason))
 
     def _error(self, error: Frame) -> Decoded:
         """End the turn, unless opencode can go on, or hides the words: the log on stderr then has them."""
