@@ -35,6 +35,7 @@ from clisup.model.events import (
 )
 from clisup.model.lines.framing import Line
 from clisup.model.lines.long_line import Path
+from clisup.model.lines.sequences import without_sequences
 from clisup.model.verdict import Terminal
 from clisup.policy.cli_files import PresenceRules, StaleLock
 
@@ -188,6 +189,8 @@ class OpenWork(NamedTuple):
     """Request that the CLI has not answered while it opens its session."""
     ended: bool = False
     """The CLI has told the end of the turn or that it is idle, and the rest is read (`Decoder.settle`)."""
+    failure: TurnError | None = None
+    """Failure that the CLI has told last, without an end of the turn."""
 
 
 class Chunk(NamedTuple):
@@ -402,7 +405,8 @@ class Adapter(ABC):
         return found[1] if found else None
 
     def run_end(self, exit_code: int | None, signal: int | None, stderr: str) -> RunEnd:
-        """Return the end of a run for `explain_exit` and `recovery`, without lines of `noise`."""
+        """Return the end of a run for `explain_exit` and `recovery`, without lines of `noise` and without colours."""
+        stderr = without_sequences(stderr)
         if self.noise:
             stderr = re.sub(rf"(?m)^(?:{'|'.join(self.noise)})(?:\n|\Z)", "", stderr)
         return RunEnd(exit_code, signal, stderr)

@@ -109,7 +109,7 @@ KEYS: dict[str, ConfigKey] = {
     "backends.*.timeouts.login": ConfigKey("next_turn", "limit of silence after a refused login, while the CLI renews it"),
     "backends.*.timeouts.approval": ConfigKey("next_turn", "limit of the wait for an approval; then the turn ends as timed_out"),
     "backends.*.timeouts.background": ConfigKey("next_turn", "limit of silence of background work after the answer"),
-    "backends.*.timeouts.tail": ConfigKey("next_turn", "time for the last words behind an answer's end (ACP agents)"),
+    "backends.*.timeouts.tail": ConfigKey("next_turn", "time for the last words behind an answer's end (codex, ACP agents)"),
     "backends.*.timeouts.linger": ConfigKey("next_turn", "time from the last frame to the exit"),
     "backends.*.timeouts.turn": ConfigKey("next_turn", "limit of the whole turn"),
     "backends.*.timeouts.int_grace": ConfigKey("next_turn", "time from SIGINT to SIGTERM"),

@@ -210,7 +210,7 @@ class Backend:
                 executable, question, env, self.adapter.parse_version, patience_s=patience_s
             )
             if version is None:
-                why = self.private()(self._probe.why(executable, question))
+                why = self._probe.why(executable, question, self.private())
                 raise no_version(self.name, executable.path, why, held_back_like(report, LAUNCHERS))
         self.version = version
         if not in_range(version, self.versions):

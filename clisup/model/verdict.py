@@ -87,6 +87,18 @@ def sum_of(words: Sequence[Terminal]) -> Terminal:
     )
 
 
+def behind(earlier: Terminal, later: Terminal) -> Terminal:
+    """Return a terminal frame as it counts behind another one, without a request to the model between them.
+
+    An error there is none of the answer: claude has told a success, and then an error of a task's notification (claude-code
+    #16768).
+    """
+    if earlier.is_error or not later.is_error:
+        return later
+    told = replace(later, is_error=False, error=None, interrupted=False, text=earlier.text)
+    return replace(told, stop_reason=earlier.stop_reason, structured=earlier.structured)
+
+
 _KILLED_CODES = {129, 130, 131, 137, 143}  # 128 + HUP, INT, QUIT, KILL, TERM: the CLI exited because of a signal
 
 _NAMES_CHARS = 300
@@ -224,7 +236,9 @@ def with_words(error: TurnError, *, stderr: str, unreadable: str) -> TurnError:
 
 
 def because(silence: TurnError, failure: TurnError) -> TurnError:
-    """Return the error of a turn whose CLI was silent because it repeated a failed request."""
+    """Return the error of a turn whose CLI was silent because of a failure. A failure without a kind changes no kind."""
+    if failure.kind == "crashed":
+        return replace(silence, message=f"{silence.message}; its last error: {failure.message}")
     message = f"{silence.message}; its last request to the model failed: {failure.message}"
     return replace(failure, message=message, retry_after_s=None)
 

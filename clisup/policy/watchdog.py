@@ -145,6 +145,8 @@ class PhaseTracker(Struct):
     """Request that the CLI has not answered while it opens its session."""
     ended: bool = False
     """The CLI has told the end of the turn, and the rest of its answer is read."""
+    failure: TurnError | None = None
+    """Failure that the CLI has told last. The CLI has neither ended the turn nor gone on."""
     unreadable: str = ""
     """Beginning of the turn's last line that is no frame, for the message of an error."""
 
@@ -196,16 +198,25 @@ class PhaseTracker(Struct):
             self.tools or self.calls or self.hooks or self.approvals or self.background
         )
 
-    def follow(self, background: Collection[str], calls: Mapping[str, str], awaits: str | None, ended: bool) -> None:
+    def follow(
+        self,
+        background: Collection[str],
+        calls: Mapping[str, str],
+        awaits: str | None,
+        ended: bool,
+        failure: TurnError | None,
+    ) -> None:
         """Take over what the decoder knows beyond its events."""
-        self.background, self.awaits, self.ended = background, awaits or "", ended
+        self.background, self.awaits, self.ended, self.failure = background, awaits or "", ended, failure
         if calls or self.calls:
             self.calls = dict(calls)
 
     def see(self, event: EventBase) -> None:
         """Fold one event of the CLI. Words that are no frame are no start: a launcher may ask a question, and wait."""
         if type(event) is Unparsed and event.reason != "unknown_type":
-            self.unreadable = event.excerpt
+            whole = event.bytes <= len(event.excerpt.encode())
+            # The last word of a cut line may be half a secret, which nothing would hide.
+            self.unreadable = event.excerpt if whole else event.excerpt.rpartition(" ")[0]
             return
         self.started = True
         if self.unknown and type(event) is not BackendStatus:
@@ -257,7 +268,7 @@ class PhaseTracker(Struct):
         self.hooks.clear()
         self.servers.clear()
         self.unknown = ""
-        self.compacting, self.repeats = False, None
+        self.compacting, self.repeats, self.failure = False, None, None
 
     def rest(self) -> None:
         """Record the terminal frame of a process that stays for the next turn."""

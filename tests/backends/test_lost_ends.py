@@ -1,4 +1,4 @@
-"""A CLI that says that it is idle and tells no end of the turn: the turn ends soon, as failed, and not at a limit of silence."""
+"""A CLI that says that it is idle and tells no end of the turn: the turn ends soon, and not at a limit of silence."""
 
 from __future__ import annotations
 
@@ -42,13 +42,16 @@ def heard(name: str, *, lost: bool) -> tuple[Decoder, list[str]]:
 
 @pytest.mark.fault(98)
 @pytest.mark.parametrize("name", ENDS)
-def test_a_turn_whose_end_got_lost_ends_as_failed(name: str) -> None:
+def test_a_turn_whose_end_got_lost_ends_soon(name: str) -> None:
     decoder, phases = heard(name, lost=True)
     assert phases[-1] == "tail" and phases[-2] == "model"
     settled = decoder.settle()
-    assert settled is not None and settled.terminal is not None and settled.terminal.error is not None
-    assert (settled.terminal.error.kind, settled.terminal.error.retryable) == ("protocol", True)
-    assert "idle" in settled.terminal.error.message
+    assert settled is not None and settled.terminal is not None
+    error = settled.terminal.error
+    if name.startswith("codex"):  # the answer is whole, and nothing else is missing
+        assert error is None and settled.terminal.text
+    else:
+        assert error is not None and (error.kind, error.retryable) == ("protocol", True) and "idle" in error.message
     assert decoder.settle() is None and not decoder.open_work.ended
 
 

@@ -122,6 +122,24 @@ async def test_a_probe_that_failed_is_tried_again(tmp_path: Path) -> None:
     assert await version(probe, path) == "1"
 
 
+async def test_the_words_of_a_failed_probe_have_no_colours(tmp_path: Path) -> None:
+    executable = found(script(tmp_path / "cli", "printf '\\033[31mfix the settings\\033[0m\\n' >&2; exit 52"))
+    probe = VersionProbe()
+    assert await version(probe, tmp_path / "cli") is None
+    why = probe.why(executable, (executable.path, "--version"), str)
+    assert why == "it exited with code 52 and said: fix the settings"
+
+
+@pytest.mark.parametrize("behind", [460, 490, 3970])
+async def test_no_half_of_a_secret_is_quoted_from_a_failed_probe(tmp_path: Path, behind: int) -> None:
+    secret = "sk-" + "0123456789" * 6
+    executable = found(script(tmp_path / "cli", f"echo 'the key is {secret}{'x' * behind}' >&2; exit 3"))
+    probe = VersionProbe()
+    assert await version(probe, tmp_path / "cli") is None
+    why = probe.why(executable, (executable.path, "--version"), lambda text: text.replace(secret, "[hidden]"))
+    assert "code 3" in why and "456789" not in why and "sk-" not in why
+
+
 async def test_a_file_of_another_architecture_tells_no_version(tmp_path: Path) -> None:
     path = tmp_path / "cli"
     path.write_bytes(b"\x7fELF" + b"\x00" * 60)

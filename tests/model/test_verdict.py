@@ -115,6 +115,13 @@ def test_a_time_out_of_a_cli_that_repeats_a_failed_request_has_that_failures_kin
     assert (done.error.http_status, done.error.retryable, done.error.retry_after_s) == (429, True, None)
 
 
+def test_a_failure_of_no_known_kind_explains_a_time_out_and_changes_no_kind() -> None:
+    ending = {**dog("model"), "failure": {"kind": "crashed", "message": "git failed"}}
+    done = conclude(terminal=None, record=LEFT, ending=ending, explained=CRASHED, duration_s=None)
+    assert done.error is not None and (done.error.kind, done.error.retryable) == ("idle_timeout", True)
+    assert "60 s" in done.error.message and "git failed" in done.error.message
+
+
 def test_a_cli_that_could_not_be_started_fails_with_the_keepers_own_words() -> None:
     record = ExitRecord(
         reason="spawn_failed", spawn_failed={"message": "cannot run /opt/x, because of: Exec format error"}

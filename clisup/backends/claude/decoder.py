@@ -24,7 +24,7 @@ from clisup.backends.claude.control import (
     refused,
     withdrawn,
 )
-from clisup.backends.claude.errors import ClaudeFailure, explain_compaction, explain_hook
+from clisup.backends.claude.errors import ClaudeFailure, explain_compaction, explain_hook, explain_report
 from clisup.backends.claude.frames import (
     Assistant,
     BlockDelta,
@@ -112,8 +112,10 @@ class ClaudeDecoder(Decoder):
 
     @property
     def open_work(self) -> OpenWork:
-        """Work for the phases of the watchdog, and whether a live process is idle without a result."""
-        return OpenWork(self.background, ended=self._live and self.state.live.lost_end)
+        """Work for the phases of the watchdog, the failure in the last message of the CLI's own, and whether a result got lost."""
+        failure = self.state.failure
+        told = explain_report(failure) if failure.code or failure.api_error else None
+        return OpenWork(self.background, ended=self._live and self.state.live.lost_end, failure=told)
 
     def settle(self) -> Decoded | None:
         """Return the failure of a turn whose result got lost."""

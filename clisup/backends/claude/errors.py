@@ -109,6 +109,8 @@ _BY_EXACT_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (
     (re.compile(r"OAuth (?:access )?token (?:has been )?revoked"), "authentication"),
     (re.compile(r"Could not load (?:\w+ )?credentials|[Cc]ould not load the default credentials"), "authentication"),
     (re.compile(r"\b(?:ENOSPC|EDQUOT)\b"), "storage_failed"),
+    # Another process was writing the file (claude-code #29051).
+    (re.compile(r"Configuration error in .{0,4096}\.claude\.json|configuration file at .{1,4096} is corrupted"), "invalid_request"),
 )
 
 _BY_TEXT: tuple[tuple[re.Pattern[str], TurnErrorKind], ...] = (

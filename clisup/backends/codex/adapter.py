@@ -174,7 +174,7 @@ class CodexAdapter(CodexBase):
 
     def decoder(self, carried: Carried, request: LaunchRequest) -> CodexDecoder:
         """Return a decoder for one turn. `carried.usage` is the thread's total before the turn; None means unknown."""
-        return CodexDecoder(carried.usage, request)
+        return CodexDecoder(carried, request)
 
 
 def check(request: LaunchRequest) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from clisup.backends.approvals import ApprovalAnswer, Questions
-from clisup.backends.base import END_OF_INPUT, Decoded, LaunchRequest, OpenWork, Terminal
+from clisup.backends.base import END_OF_INPUT, Carried, Decoded, LaunchRequest, OpenWork, Terminal
 from clisup.backends.codex import items
 from clisup.backends.codex.approvals import ask
 from clisup.backends.codex.calls import Calls
@@ -38,7 +38,6 @@ from clisup.backends.codex.protocol import (
     steers,
     turn_request,
 )
-from clisup.backends.errors import LOST_END
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, get_strs, status
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
@@ -57,33 +56,55 @@ from clisup.policy.watchdog import UNKNOWN_PHASE
 
 __all__ = ["CodexDecoder", "CodexTurn"]
 
+_LATE_CHARS = 2000
+_ENDED_TURNS = 20
+_OPEN_CALLS = 100
 _MODES = {"readOnly": "read-only", "workspaceWrite": "workspace-write", "dangerFullAccess": "danger-full-access"}
 
 
+UNANSWERED = TurnError(kind="server", message="codex ended the turn without an answer", retryable=True)
+
+
 class CodexTurnState(Struct, kw_only=True):
-    """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end."""
+    """State of one turn that `codex app-server` and `codex exec` share: its messages, its calls and its end.
+
+    `worked` tells whether the model has begun an item.
+    """
 
     messages: CodexMessages = field(default_factory=CodexMessages)
     calls: Calls = field(default_factory=Calls)
     denied: dict[str, None] = field(default_factory=dict)
+    worked: bool = False
     ended: bool = False
 
 
 _FLAGS = ("waitingOnApproval", "waitingOnUserInput")
 
 
+class CodexKept(Struct, frozen=True):
+    """What a live process has told before: its thread, the ids of the turns that ended, and the names of calls without a result."""
+
+    thread: str | None = None
+    model: str | None = None
+    ended: tuple[str, ...] = ()
+    calls: dict[str, str] = field(default_factory=dict)
+
+
 class CodexState(CodexTurnState, kw_only=True):
     """State of one turn of app-server.
 
-    `taken` are the ids of steered prompts. `worked` tells whether the model has begun an item. `uses` is that of `Questions`.
+    `taken` are the ids of steered prompts. `uses` is that of `Questions`.
+    `own`: codex has begun the turn by itself. `idle`: codex has told that the
+    thread rests, which its report of the turn's end follows. `earlier` is about earlier turns.
     """
 
     thread: str | None
     tokens: Tokens
     turn: str | None = None
-    worked: bool = False
+    own: bool = False
     idle: bool = False
     unknown: str = ""
+    earlier: CodexKept = field(default_factory=CodexKept)
     provider_asked: bool = False
     limits: RateLimits = field(default_factory=RateLimits)
     usage: Usage = Usage()
@@ -111,6 +132,7 @@ class CodexTurn(FrameDecoder):
     def _item(self, item: Frame, *, completed: bool) -> list[EventBase] | None:
         """Return the events of an item, or None for an unknown kind."""
         kind = items.kind_of(item)
+        self.state.worked = self.state.worked or items.is_tool(kind) or kind in items.MESSAGES
         if items.is_tool(kind):
             return self.state.calls.completed(item) if completed else self.state.calls.started(item)
         if kind in items.MESSAGES:
@@ -120,10 +142,21 @@ class CodexTurn(FrameDecoder):
         events = items.other_events(item)
         return events if completed or events is None or kind == "todo_list" else []
 
+    @property
+    def _worked(self) -> bool:
+        """Tell whether the model has done anything. A compaction asks for no answer."""
+        return bool(self.state.worked or self.state.calls.names or self._request.command_prompt)
+
     def _terminal(
         self, error: TurnError | None, usage: Usage, total: Usage | None, *, interrupted: bool = False
     ) -> Terminal:
+        """Return the end of the turn.
+
+        A success for which the model wrote no token hides a failure (codex #25619). A refusal has tokens, and no words.
+        """
         self.state.ended = True
+        if not (error or self._worked or usage.output_tokens):
+            error = UNANSWERED
         text = self.state.messages.last_text
         return Terminal(
             is_error=error is not None,
@@ -143,16 +176,39 @@ class CodexDecoder(CodexTurn):
     passes_on = staticmethod(codex_passes_on)
     state: CodexState
 
-    def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
+    def __init__(self, carried: Carried, request: LaunchRequest) -> None:
         super().__init__(request)
         self._questions = Questions(request.run)
-        thread = request.native_session_id if request.later else None
-        self.restore(CodexState(thread=thread, tokens=Tokens.of(carried, resumed=request.resume or request.later)))
+        earlier: CodexKept = carried.kept or CodexKept()
+        thread = request.native_session_id if request.later else earlier.thread
+        tokens = Tokens.of(carried.usage, resumed=request.resume or request.later)
+        self.restore(CodexState(thread=thread, tokens=tokens, earlier=earlier))
+        self.state.messages.model = earlier.model
 
     def restore(self, state: Any) -> None:
         """Go on from this state."""
         self.state = state
         self._questions.uses = state.uses
+
+    @property
+    def kept(self) -> CodexKept:
+        """Ends and open calls of the turns until now."""
+        calls = {call: name for call, name in self.state.calls.names.items() if call not in self.state.calls.answered}
+        opened = {**self.state.earlier.calls, **calls}
+        ended, model = self.state.earlier.ended, self.state.messages.model
+        return CodexKept(self.state.thread, model, ended, dict([*opened.items()][-_OPEN_CALLS:]))
+
+    @property
+    def open_work(self) -> OpenWork:
+        """The end of the turn, if codex has told it by the state of the thread alone, and an error that it does not repeat."""
+        ended, failure = self.state.idle and not self.state.ended, self.state.failure
+        return OpenWork({}, ended=ended, failure=None if failure is None else explain_report(failure))
+
+    def settle(self) -> Decoded | None:
+        """Return the end of a turn whose thread rests, although codex has not reported the end (codex #28495, #35810)."""
+        if not self.state.idle or self.state.ended:
+            return None
+        return self._completed({"id": self.state.turn, "status": "failed" if self.state.failure else "completed"})
 
     def interrupt(self) -> str | None:
         """Return the requests that end the running turn and its commands, once codex has named the turn.
@@ -247,12 +303,14 @@ class CodexDecoder(CodexTurn):
 
     def _notification(self, method: str, frame: Frame) -> Decoded | None:
         params = get_dict(frame, "params")
+        if method != "thread/tokenUsage/updated" and _turn_of(params) in self.state.earlier.ended:
+            return Decoded(self._late(method, params))
         if method == "turn/started" and not self._is_foreign(params):
-            return self._began(params)
+            return self._started(params)
         if method == "thread/status/changed" and not self._is_foreign(params):
             # codex 0.171.0 tells that it is idle just before it tells the turn's end.
             told = get_dict(params, "status")
-            self.state.idle = get_str(told, "type") == "idle" and self.state.turn is not None
+            self.state.idle = self.state.turn is not None and get_str(told, "type") in _AT_REST
             unknown = [flag for flag in get_strs(told, "activeFlags") if flag not in _FLAGS]
             return self._in_state(unknown[0] if unknown else "")
         if method in SILENT:
@@ -278,9 +336,29 @@ class CodexDecoder(CodexTurn):
             return Decoded([status("known_phase")]) if before else NOTHING
         return Decoded([status(UNKNOWN_PHASE, unknown[:200])])
 
+    def _late(self, method: str, params: Frame) -> list[EventBase]:
+        """Report what codex tells of a turn that has ended: a command may outlive its turn, and codex may repeat an end."""
+        item = get_dict(params, "item")
+        if method != "item/completed":
+            return []
+        kind, call = items.kind_of(item), items.item_id(item)
+        if items.is_tool(kind) and (name := self.state.earlier.calls.pop(call, None)) is not None:
+            return items.tool_result(item, name)
+        text = get_str(item, "text") if kind in items.MESSAGES else None
+        return [status("late_update", text[:_LATE_CHARS])] if text else []
+
     def _is_foreign(self, params: Frame) -> bool:
         thread = get_str(params, "threadId")
         return thread is not None and thread != self.state.thread
+
+    def _started(self, params: Frame) -> Decoded:
+        """Note the id of the turn. A process at rest begins turns of its own, for a goal of the model's."""
+        is_own = self.state.turn is None and self.state.earlier.thread is not None and not self._request.later
+        self._began(params)
+        if not is_own:
+            return NOTHING
+        self.state.own = True
+        return Decoded((SessionInit(native_session_id=self.state.thread, model=self.state.messages.model),))
 
     def _began(self, result: Frame) -> Decoded:
         """Note the id of the turn. The answer to a prompt has it, and the notification alone that of a compaction."""
@@ -296,7 +374,7 @@ class CodexDecoder(CodexTurn):
 
     def _item_started(self, params: Frame) -> list[EventBase]:
         """Begin an item. With a steered prompt, codex gives the message up that the model was writing."""
-        item = get_dict(params, "item")
+        item, self.state.failure = get_dict(params, "item"), None
         self.state.worked = self.state.worked or items.kind_of(item) not in ("user_message", "context_compaction")
         if items.kind_of(item) == "user_message" and (prompt := get_str(item, "clientId")) is not None:
             self.state.taken.append(prompt)
@@ -343,26 +421,29 @@ class CodexDecoder(CodexTurn):
         report = read_report(error) if isinstance(error, dict) else self.state.failure
         return self._end(explain_report(report or CodexFailure(), self.state.limits.resets_at))
 
-    @property
-    def open_work(self) -> OpenWork:
-        """Tell whether codex is idle without an end of the turn."""
-        return OpenWork(self.background, ended=self.state.idle and not self.state.ended)
-
-    def settle(self) -> Decoded | None:
-        """Return the failure of a turn whose end got lost."""
-        return self._end(LOST_END) if self.open_work.ended else None
-
     def _end(
         self, error: TurnError | None, events: list[EventBase] | None = None, *, interrupted: bool = False
     ) -> Decoded:
         if self.state.ended:
             return NOTHING
+        if self.state.turn is not None:
+            ended = (*self.state.earlier.ended, self.state.turn)[-_ENDED_TURNS:]
+            self.state.earlier = replace(self.state.earlier, ended=ended)
         last = [*(events or []), *self.state.messages.retract("no message confirmed it"), *self._questions.close()]
         terminal = self._terminal(error, self.state.usage, self.state.tokens.total, interrupted=interrupted)
         if not self._request.live:
             return Decoded(last, terminal, (END_OF_INPUT,))
-        own = (self._request.prompt_id,) if self._request.prompt_id else ()
+        own = (self._request.prompt_id,) if self._request.prompt_id and not self.state.own else ()
         return Decoded(last, replace(terminal, prompts=(*own, *self.state.taken)))
+
+
+_AT_REST = ("idle", "systemError")
+"""States of a thread without a running turn. In the records (0.169.0, 0.171.0) they come just before `turn/completed`."""
+
+
+def _turn_of(params: Frame) -> str | None:
+    """Return the id of the turn that a notification is about."""
+    return get_str(params, "turnId") or get_str(get_dict(params, "turn"), "id")
 
 
 _HANDLERS: dict[str, Callable[[CodexDecoder, Frame], list[EventBase]]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from clisup.backends.base import TOKENS, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec
+from clisup.backends.base import TOKENS, Capabilities, Carried, Decoded, LaunchRequest, LaunchSpec, OpenWork
 from clisup.backends.codex.adapter import OWN_ENVIRONMENT, PERMISSION_MODES, QUIET, CodexBase, check
 from clisup.backends.codex.decoder import CodexTurn, CodexTurnState
 from clisup.backends.codex.errors import CodexFailure, explain_report, retry_of
@@ -132,6 +132,12 @@ def _settings(request: LaunchRequest) -> list[str]:
     return [word for pair in pairs for word in ("-c", pair)]
 
 
+class CodexExecState(CodexTurnState, kw_only=True):
+    """State of one turn of exec. `failure` is the last `error`, until codex goes on."""
+
+    failure: CodexFailure | None = None
+
+
 class CodexExecDecoder(CodexTurn):
     """Decoder of one `codex exec --json` process's stdout.
 
@@ -142,13 +148,19 @@ class CodexExecDecoder(CodexTurn):
 
     def __init__(self, carried: Usage | None, request: LaunchRequest) -> None:
         super().__init__(request)
-        self.state = CodexTurnState()
+        self.state: CodexExecState = CodexExecState()
         self._carried = carried
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Tell the last `error`, after which codex has neither gone on nor ended the turn (codex #41984)."""
+        return OpenWork({}, failure=None if self.state.failure is None else explain_report(self.state.failure))
 
     def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
         """Decode a frame. `turn.completed` and `turn.failed` end the turn."""
         kind = get_str(frame, "type")
         if kind in ("item.started", "item.updated", "item.completed"):
+            self.state.failure = None
             events = self._item(get_dict(frame, "item"), completed=kind == "item.completed")
             return None if events is None else Decoded(events)
         if kind == "thread.started":
@@ -158,7 +170,9 @@ class CodexExecDecoder(CodexTurn):
         if kind == "error":
             # The turn goes on: codex reports reconnections so, and repeats `turn.failed` so.
             message = get_str(frame, "message") or ""
-            return Decoded((retry_of(message) or status("error", message),))
+            retry = retry_of(message)
+            self.state.failure = CodexFailure(message) if retry is None else None
+            return Decoded((retry or status("error", message),))
         if kind == "turn.completed":
             return self._end(usage_of(get_dict(frame, "usage"), snake=True), None)
         if kind == "turn.failed":

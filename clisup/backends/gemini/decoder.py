@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from clisup.backends.base import Decoded
+from clisup.backends.base import Decoded, OpenWork
 from clisup.backends.frames import Count, Frame, MalformedError, get_dict, get_str, join_halves
-from clisup.backends.gemini.result import is_denial, terminal_of
+from clisup.backends.gemini.result import explain_refusal, is_denial, terminal_of
 from clisup.backends.lines import FrameDecoder
 from clisup.backends.long_texts import gemini_passes_on
 from clisup.model.events import (
@@ -69,6 +69,12 @@ class GeminiDecoder(FrameDecoder):
 
     def __init__(self) -> None:
         self.state: GeminiState = GeminiState()
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Tell the last error, after which the model has not gone on."""
+        complaint = self.state.complaint
+        return OpenWork({}, failure=None if complaint is None else explain_refusal(complaint, None))
 
     def decode_frame(self, frame: Frame, line: Line) -> Decoded | None:
         """Decode a frame. A `result` ends the turn."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from clisup.backends.base import Decoded
+from clisup.backends.base import Decoded, OpenWork
 from clisup.backends.frames import (
     Frame,
     MalformedError,
@@ -52,6 +52,8 @@ EVENTS = (
 _GOES_ON = frozenset({"content-filter", "tool-calls", "unknown"})  # an `error` frame follows the first
 _REJECTED = "The user rejected permission"  # nobody can be asked, so opencode ends the turn
 _FORBIDDEN = "The user has specified a rule which prevents"  # the model is told, and goes on
+_UNANSWERED = TurnError(kind="server", message="opencode ended the turn without an answer", retryable=True)
+_EXHAUSTED = TurnError(kind="output_limit", message="the model used up its tokens of output before an answer")
 _OUTPUT = (("part", "state", "output"), ("part", "state", "metadata", "output"))
 
 
@@ -60,6 +62,7 @@ class OpencodeState(Struct):
 
     `message` is the open step, `texts` are those of the step, and `usage`, `cost`, `denied`, `rejected` and `delegated`
     count since the last terminal frame. `delegated`: a sub-agent has worked, whose tokens opencode does not tell (1.18.34).
+    `answered`: the model has said or called something in the turn. `failure` is an error after which opencode may go on.
     """
 
     session: str | None = None
@@ -70,6 +73,8 @@ class OpencodeState(Struct):
     denied: dict[str, None] = field(default_factory=dict)
     rejected: bool = False
     delegated: bool = False
+    answered: bool = False
+    failure: TurnError | None = None
 
 
 class OpencodeDecoder(FrameDecoder):
@@ -80,6 +85,11 @@ class OpencodeDecoder(FrameDecoder):
 
     def __init__(self) -> None:
         self.state: OpencodeState = OpencodeState()
+
+    @property
+    def open_work(self) -> OpenWork:
+        """Tell the last error, after which opencode has not gone on."""
+        return OpenWork({}, failure=self.state.failure)
 
     @staticmethod
     def passes_on(frame: Frame, path: Path) -> bool:
@@ -121,19 +131,20 @@ class OpencodeDecoder(FrameDecoder):
             raise MalformedError("a part without its message")
         if message == self.state.message:
             return ()
-        stopped, self.state.message = self._stop(), message
+        stopped, self.state.message, self.state.failure = self._stop(), message, None
         self.state.texts.clear()
         return (*stopped, MessageStart(message_id=message))
 
-    def _stop(self) -> Sequence[EventBase]:
+    def _stop(self, reason: str | None = None, usage: Usage | None = None) -> Sequence[EventBase]:
         message, self.state.message = self.state.message, None
-        return () if message is None else (MessageStop(message_id=message),)
+        return () if message is None else (MessageStop(message_id=message, stop_reason=reason, usage=usage),)
 
     def _text(self, part: Frame) -> Sequence[EventBase]:
         if part.get("synthetic") is True:  # opencode's own prompt after it has compacted the context
             return (status("continued", get_str(part, "text")),)
         events = self._block(part, "text")
         self.state.texts.append(get_str(part, "text") or "")
+        self.state.answered = self.state.answered or bool("".join(self.state.texts).strip())
         return events
 
     def _block(self, part: Frame, kind: str) -> Sequence[EventBase]:
@@ -148,7 +159,7 @@ class OpencodeDecoder(FrameDecoder):
         call, name, state = get_str(part, "callID"), get_str(part, "tool"), get_dict(part, "state")
         if call is None or name is None:
             raise MalformedError("a tool call without its id or name")
-        self.state.delegated = self.state.delegated or name == "task"
+        self.state.delegated, self.state.answered = self.state.delegated or name == "task", True
         started, given = self._start(part), get_dict(state, "input")
         failed = get_str(state, "status") == "error" or name == "invalid"
         if name == "invalid":  # opencode's own tool, which tells the model that its call was wrong
@@ -172,10 +183,11 @@ class OpencodeDecoder(FrameDecoder):
 
     def _finish(self, part: Frame) -> Decoded:
         reason = get_str(part, "reason")
-        self.state.usage += _usage(get_dict(part, "tokens"))
+        used = _usage(get_dict(part, "tokens"))
+        self.state.usage += used
         self.state.cost += get_cost(part, "cost") or 0.0
         text = "".join(self.state.texts)
-        stopped = self._stop()
+        stopped = self._stop(reason, None if used.total_tokens is None else used)
         if self.state.rejected:
             tools = ", ".join(self.state.denied)
             error = TurnError(
@@ -184,12 +196,15 @@ class OpencodeDecoder(FrameDecoder):
             return Decoded(stopped, self._terminal("", error, None))
         if reason in _GOES_ON:
             return Decoded(stopped)
-        return Decoded(stopped, self._terminal(text, None, reason))
+        exhausted = reason == "length" and not text.strip()  # all went into thoughts (opencode #42900)
+        missing = _EXHAUSTED if exhausted else None if self.state.answered else _UNANSWERED
+        return Decoded(stopped, self._terminal(text, missing, reason))
 
     def _error(self, error: Frame) -> Decoded:
         """End the turn, unless opencode can go on, or hides the words: the log on stderr then has them."""
         found, stopped = error_of(error), self._stop()
         if found.kind == "context_overflow" or "ref" in get_dict(error, "data"):
+            self.state.failure = found
             return Decoded((*stopped, status("error", found.message)))
         return Decoded(stopped, self._terminal("", found, None))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-from msgspec.structs import replace
-
 from clisup.backends.base import RunEnd
 from clisup.backends.errors import (
     LIMIT_RULE,
@@ -51,12 +49,12 @@ ERRORS: tuple[ErrorRule, ...] = (
     ErrorRule("stderr", r"(?m)^opencode run \[message", "invalid_request",
               "opencode refuses an argument, and prints only its help: look at the backend's args, and at the installed version",
               help_only=True),
-    ErrorRule("stderr", r"ConfigInvalidError|ConfigJsonError|Configuration is invalid", "invalid_request", "mend opencode's settings"),
+    ErrorRule("stderr", r"ConfigInvalidError|ConfigJsonError|Configuration is invalid|Config file at .{1,4096} is not valid JSON",
+              "invalid_request", "mend opencode's settings"),
 )  # fmt: skip
 _TAXONOMY = Taxonomy(ERRORS)
 _EXACT = frozenset({"quota_exceeded", "context_overflow", "refusal", "model_not_found"})
 """Kinds of the text rules that decide before a status."""
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # A request that failed, a turn that failed, and an answer of opencode's own server that failed.
 _LOGGED = re.compile(
     r'message=(?P<what>"stream error"|process|failed) .*?\berror(?:\.error)?=(?P<words>"(?:[^"\\]|\\.)*"|\S+)'
@@ -82,7 +80,6 @@ def _kind(words: str, status: int | None) -> TurnErrorKind:
 
 def explain_exit(end: RunEnd) -> TurnError:
     """Explain a run without a terminal frame by the last error in the log, else by its exit and stderr."""
-    end = replace(end, stderr=_ANSI.sub("", end.stderr))
     words = _last_logged(end, "process", "failed")
     return _by_words(words) if words and end.signal is None else explain_end(_TAXONOMY, "opencode", end)
 

@@ -66,7 +66,12 @@ ERRORS: tuple[ErrorRule, ...] = (
         "look at the backend's args, and at the installed version",
     ),
     ErrorRule("stderr", r"No input provided via stdin", "invalid_request", "give a prompt"),
-    ErrorRule("stderr", r"Please fix the configuration file", "invalid_request", "mend the CLI's settings.json"),
+    ErrorRule(
+        "stderr",
+        r"Please fix the configuration file|settings\.json: SyntaxError",
+        "invalid_request",
+        "mend the CLI's settings.json",
+    ),
     ErrorRule("stderr", r"No auth type is selected", "authentication",
               "set OPENAI_API_KEY (and OPENAI_BASE_URL, OPENAI_MODEL) in the backend's env, or log in with the CLI"),
     ErrorRule("stderr", r"ERR_UNKNOWN_BUILTIN_MODULE|SyntaxError: ", "spawn_failed", "qwen needs node 22 or newer"),

@@ -41,7 +41,7 @@ from clisup.model.journal import Source
 from clisup.model.lines.framing import Line
 from clisup.model.sessions.ledger import TurnRecord
 from clisup.model.sessions.turn_state import SpoolPlace, Told, TurnEnding, TurnState
-from clisup.model.verdict import ExitRecord, Terminal, begins_turn, sum_of
+from clisup.model.verdict import ExitRecord, Terminal, begins_turn, behind, sum_of
 from clisup.ops.drift import FrameSample
 from clisup.policy.secrets.redact import Redactor
 from clisup.policy.spill import spill
@@ -434,7 +434,7 @@ class Run:
         """Take a terminal frame, which ends the turn as far as the daemon knows now."""
         turn = self._sink.turn
         if not self._live:
-            self._terminals.append(terminal)
+            self._terminals.append(terminal if self.terminal is None else behind(self.terminal, terminal))
             self.terminal = sum_of(self._terminals)
             self.tracker.finish()
             return

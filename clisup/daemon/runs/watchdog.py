@@ -170,8 +170,8 @@ class WatchdogTask:
             self._report("credited", verdict, {**(seen or {}), "windows_left": self._windows})
             return
         self._report("fired", verdict, seen)
-        repeats = self._tracker.repeats if verdict.phase in ("model", "login") else None
-        why: dict[str, Any] = {"failure": msgspec.to_builtins(repeats)} if repeats else {}
+        failed = (self._tracker.repeats or self._tracker.failure) if verdict.phase in ("model", "login") else None
+        why: dict[str, Any] = {"failure": msgspec.to_builtins(failed)} if failed else {}
         why |= {"at_work": names} if (names := self._tracker.at_work) else {}
         why |= {"children": children} if children else {}
         ladder = ladder_for("graceful", self.timeouts)

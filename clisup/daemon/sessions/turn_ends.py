@@ -55,6 +55,8 @@ class TurnEnds:
         current = self._context.ledger.current
         turn_id = turn_id or (current.id if current else None)
         turn = current if current and current.id == turn_id else None
+        if done.error is not None:  # a gateway may quote the key that it refuses, and messages go to phones
+            done = replace(done, error=replace(done.error, message=self._context.redact(done.error.message)))
         done, memo = self._budgets.settled(done, memo, turn)
         done = _with_denied(self._spilled(done, current.run if current else 0), turn)
         self._gate.account.observe(done)

@@ -19,7 +19,8 @@ import trio
 from clisup.errors import WorldError
 from clisup.host import clock
 from clisup.host.process.carrying import CarriedEnvironment, carried_file, clean_environment
-from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, ask, run_helper
+from clisup.host.process.helpers import DISCARD, HELPER_LIMIT_S, HELPER_OUTPUT_LIMIT, ask, run_helper
+from clisup.model.lines.sequences import without_sequences
 
 PROBE_LIMIT_S = HELPER_LIMIT_S
 LAST_WORDS_S = 5.0
@@ -110,15 +111,17 @@ class VersionProbe:
         self._known: dict[tuple[object, ...], str | None] = {}
         self._asking: dict[tuple[object, ...], _PendingProbe] = {}
         self._failed: dict[tuple[object, ...], float] = {}
-        self._why: dict[tuple[object, ...], str] = {}
+        self._why: dict[tuple[object, ...], tuple[str, str]] = {}
 
     def known(self, executable: Executable, argv: tuple[str, ...]) -> str | None:
         """Return the version from an earlier probe, or None without a probe."""
         return self._known.get((executable.identity, argv))
 
-    def why(self, executable: Executable, argv: tuple[str, ...]) -> str:
+    def why(self, executable: Executable, argv: tuple[str, ...], hide: Callable[[str], str]) -> str:
         """Return the end of the last probe without a version: the exit code and the last words. "" without such a probe."""
-        return self._why.get((executable.identity, argv), "")
+        end, words = self._why.get((executable.identity, argv), ("", ""))
+        words = hide(words).strip()[-_LAST_WORDS:]  # hidden before they are cut, or half a secret would stay
+        return f"{end} and said: {words}" if words else end
 
     async def version(
         self,
@@ -180,8 +183,8 @@ class VersionProbe:
 
 async def _ask_again(
     argv: tuple[str, ...], env: Mapping[str, str], parse: Callable[[str], str | None], *, hung: bool
-) -> tuple[str | None, str]:
-    """Ask once more, with stderr. Return the version that stands there, or None, and what the command said instead.
+) -> tuple[str | None, tuple[str, str]]:
+    """Ask once more, with stderr. Return the version that stands there, or None, and the command's end and words instead.
 
     A launcher tells on stderr why it cannot start its CLI: no node, no version chosen, no shebang.
     """
@@ -189,15 +192,17 @@ async def _ask_again(
         limit_s = LAST_WORDS_S if hung else PROBE_LIMIT_S
         answer = await run_helper(argv, env, purpose="version", limit_s=limit_s)
     except OSError as error:
-        return None, f"it cannot be started: {error.strerror}"
+        return None, (f"it cannot be started: {error.strerror}", "")
     if answer.exit_code is None:
         end = f"it had not ended after {LAST_WORDS_S if hung else PROBE_LIMIT_S:g} s"
     elif answer.exit_code < 0:
         end = f"signal {-answer.exit_code} ended it"
     else:
         end = f"it exited with code {answer.exit_code}"
-    words = answer.output.strip()[-_LAST_WORDS:]
-    return parse(answer.output), f"{end} and said: {words}" if words else f"{end} and said nothing"
+    words = without_sequences(answer.output)
+    if len(answer.output.encode()) >= HELPER_OUTPUT_LIMIT:  # the output is cut: the last word may be half a secret
+        words = words[: max(words.rfind(" "), words.rfind("\n"), 0)]
+    return parse(answer.output), (end if words.strip() else f"{end} and said nothing", words)
 
 
 class _PendingProbe:
