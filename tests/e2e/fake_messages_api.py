@@ -138,9 +138,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._streaming = False
         usage: dict[str, int] = {}
         self.server.api.served.begin()
-        with contextlib.suppress(ConnectionError):
-            if self._perform(reply, usage):
-                self.server.api.served.end(usage)
+        try:
+            with contextlib.suppress(ConnectionError):
+                if self._perform(reply, usage):
+                    self.server.api.served.end(usage)
+        finally:
+            self.server.api.served.left()
 
     def _perform(self, reply: Reply, usage: dict[str, int]) -> bool:
         """Send the reply, and tell whether the client got a whole answer."""

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Condition
 from typing import Any
 
 _INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "prompt_tokens", "promptTokenCount")
 _OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "thoughtsTokenCount")
+
+
+_STALLED_S = 1.0
 
 
 @dataclass
@@ -23,12 +26,20 @@ class Served:
     input_tokens: int = 0
     output_tokens: int = 0
     broken: int = 0
-    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+    _sending: int = field(default=0, repr=False, compare=False)
+    _lock: Condition = field(default_factory=Condition, repr=False, compare=False)
 
     def begin(self) -> None:
         """Count an answer as broken until its end."""
         with self._lock:
             self.broken += 1
+            self._sending += 1
+
+    def left(self) -> None:
+        """Note that no more of an answer is sent."""
+        with self._lock:
+            self._sending -= 1
+            self._lock.notify_all()
 
     def end(self, usage: dict[str, int]) -> None:
         """Add the usage of a whole answer, as `note_usage` has gathered it."""
@@ -43,7 +54,12 @@ class Served:
             return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "broken": self.broken}
 
     def tokens(self, before: dict[str, int] | None = None) -> tuple[int, int]:
-        """Return the input and the output tokens of whole answers, of all of them or of those after `before` was noted."""
+        """Return the input and the output tokens of whole answers, of all of them or of those after `before` was noted.
+
+        A CLI may have an answer before this thread has counted it. An answer that stalls is not waited for.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: not self._sending, timeout=_STALLED_S)
         counts = self.so_far() if before is None else self.since(before)
         return counts["input_tokens"], counts["output_tokens"]
 
