@@ -82,7 +82,7 @@ _FLAGS = ("waitingOnApproval", "waitingOnUserInput")
 
 
 class CodexKept(Struct, frozen=True):
-    """What a live process has told before: its thread, the ids of the turns that ended, and the names of calls without a result."""
+    """Facts that a live process has told before: its thread, the ids of the turns that ended, and the names of calls without a result."""
 
     thread: str | None = None
     model: str | None = None
