@@ -77,7 +77,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"clisup.host.files", "clisup.host.config_file", "clisup.host.safe_paths"},
     # The model layer: a client of the daemon, and nothing else.
-    "clisup.llm": SHARED | {"clisup.client", "clisup.model.events", "clisup.model.usage"},
+    # It reads JSON in answers as the workers do.
+    "clisup.llm": SHARED
+    | {"clisup.client", "clisup.model.events", "clisup.model.usage", "clisup.stream_json.json_texts"},
     "clisup.keeper": set(),
     "clisup.bridge": set(),
     # What the demo CLI and the workers write alike.

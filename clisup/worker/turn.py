@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from clisup.stream_json.json_texts import json_values
 from clisup.worker import JsonObject
 from clisup.worker.apis.api import Api, ApiRequest, failure_of
 from clisup.worker.apis.events import ApiMessage
@@ -26,6 +27,9 @@ from clisup.worker.turn_writer import TurnWriter
 
 MAX_BROKEN = 3
 """Allowed number of answers in a row with invalid arguments of calls."""
+
+_CUT_ENDS = ("max_tokens", "model_context_window_exceeded", "refusal")
+"""Ends after which a call may be incomplete. After any other word of a provider the calls run."""
 
 _INTERRUPTED = "[Request interrupted by user]"
 _INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
@@ -105,7 +109,7 @@ class WorkerTurn:
             if (value := self._structured_call(message)) is not None:
                 self._finish_by_call(message, value)
                 return True
-            if not message.calls or message.stop_reason != "tool_use":
+            if not message.calls or message.stop_reason in _CUT_ENDS:
                 return self._finish(message)
             calls = [call for call in message.calls if call["name"] not in self._own]
             stopped = await self._run(calls, message)
@@ -133,6 +137,8 @@ class WorkerTurn:
                     raise
                 failure = found
             self._writer.rate_limit(failure)
+            if failure.refuses_request and self._context.api.leave_out(failure.message):
+                continue  # the API does not know a field that the worker added by itself
             if self._request.schema is not None and not self._request.by_tool and failure.refuses_request:
                 self._request = replace(self._request, by_tool=True)  # the API has no field for schemas
                 continue
@@ -193,13 +199,13 @@ class WorkerTurn:
             reason = _CUT_CALL.format(message.stop_reason)
             self._context.history.add_user([writer.tool_result(call["id"], reason, is_error=True)])
         if self._request.schema is not None:
-            try:
-                fields["structured_output"] = json.loads(message.text)
-            except ValueError:
-                if message.stop_reason != "max_tokens":
-                    writer.fail_by("error_max_structured_output_retries", "structured_output_retry_exhausted",
-                                   "the model's answer is no JSON", message.stop_reason)  # fmt: skip
-                    return False
+            found = _value(message.text, self._request.schema)
+            if found is not None:
+                fields["structured_output"] = found
+            elif message.stop_reason != "max_tokens":
+                writer.fail_by("error_max_structured_output_retries", "structured_output_retry_exhausted",
+                               "the model's answer is no JSON", message.stop_reason)  # fmt: skip
+                return False
         writer.succeed(message.text, message.stop_reason, **fields)
         return True
 
@@ -221,3 +227,9 @@ class WorkerTurn:
 
 class _TooManyRoundsError(Exception):
     """Limit of `max_rounds` reached."""
+
+
+def _value(text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the JSON value of an answer, without fences, thinking and prose around it, or None."""
+    wants_object = schema.get("type") == "object"
+    return next((value for value in json_values(text) if isinstance(value, dict) or not wants_object), None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clisup.llm.shapes import MAX_STARTS, fences, json_values
+from clisup.stream_json.json_texts import MAX_STARTS, fences, json_values
 
 
 @pytest.mark.parametrize(

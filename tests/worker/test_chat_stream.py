@@ -146,8 +146,9 @@ def test_calls_with_one_index_but_ids_of_their_own_are_two_and_arguments_may_com
 
 def test_a_call_without_an_id_gets_one_that_no_other_answer_has() -> None:
     stream = ChatStream("m")
-    events = stream.take({"id": "chat-7", "choices": [{"delta": {"tool_calls": [{"function": {"name": "read"}}]}}]})
-    assert message(events).calls[0]["id"] == "call_chat-7_0"
+    call = {"function": {"name": "read", "arguments": "{}"}}
+    events = stream.take({"id": "chat-7", "choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]})
+    assert message([*events, *stream.end()]).calls[0]["id"] == "call_chat-7_0.0"
 
 
 @pytest.mark.parametrize("chunk", [{"choices": 7}, {"choices": [7]}, {"usage": 3}])

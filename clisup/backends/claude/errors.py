@@ -179,13 +179,17 @@ def _message(report: ClaudeFailure) -> str:
     return report.text.strip()[:MESSAGE_CHARS] or f"claude failed without a message ({cause})"
 
 
-def explain_retry(*, code: str | None, status: int | None) -> TurnError:
-    """Return the error behind one `api_retry`. The first one already shows a 401, long before the CLI gives up (177 s)."""
+def explain_retry(*, code: str | None, status: int | None, words: str | None = None) -> TurnError:
+    """Return the error behind one `api_retry`. The first one already shows a 401, long before the CLI gives up (177 s).
+
+    `words` are the API's own, which the API backends tell and claude does not.
+    """
     report = ClaudeFailure(
         code=code, status=None if code == "authentication_failed" else status
     )  # the only 403 that the CLI repeats
     kind = _http_kind(report) or ("network" if status is None else "server")
-    message = f"the request to the model failed: {code or 'unknown'}" + (f" (HTTP {status})" if status else "")
+    message = f"the request to the model failed: {words or code or 'unknown'}"[:MESSAGE_CHARS]
+    message += f" (HTTP {status})" if status else ""
     if kind == "authentication":
         message += _CLOUD_LOGIN if code == "cloud_credential_error" else _LOGIN
     return TurnError(kind=kind, message=message, retryable=kind in RETRYABLE, http_status=status)

@@ -107,7 +107,9 @@ def _api_retry(frame: Frame) -> list[EventBase]:
             attempt=get_int(frame, "attempt"),
             max_attempts=get_int(frame, "max_retries"),
             delay_s=None if delay_ms is None else delay_ms / 1000,
-            error=explain_retry(code=get_str(frame, "error"), status=get_int(frame, "error_status")),
+            error=explain_retry(
+                code=get_str(frame, "error"), status=get_int(frame, "error_status"), words=get_str(frame, "message")
+            ),
         )
     ]
 

@@ -26,7 +26,8 @@ from pydantic_core import to_json
 from clisup.client.raw import JsonObject
 from clisup.llm.failures import usage_error
 from clisup.llm.messages import ImageBlock, Prompt, TextBlock
-from clisup.llm.shapes import Misfit, first_fit, json_values, problems_of, schema_of
+from clisup.llm.shapes import Misfit, first_fit, problems_of, schema_of
+from clisup.stream_json.json_texts import json_values
 
 
 class _Side(Enum):

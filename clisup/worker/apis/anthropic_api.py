@@ -7,8 +7,8 @@ from contextlib import aclosing
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
-from clisup.worker.apis.events import Event, StreamError
+from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, load, stream_items
+from clisup.worker.apis.events import OPAQUE, Event, StreamError
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
 
@@ -28,21 +28,45 @@ class AnthropicApi:
         sdk = load("anthropic")
         self.endpoint = endpoint
         self._client = sdk.AsyncAnthropic(**client_options(sdk, endpoint, alive))
+        self._optional = OptionalFields({"cache_control": None})
+
+    def leave_out(self, refusal: str) -> bool:
+        """Leave out the optional field that this refusal names."""
+        return self._optional.refuse(refusal)
 
     async def answer(self, request: ApiRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of one answer."""
-        stream = await self._client.messages.create(stream=True, **request_fields(request))
+        fields = self._optional.apply(request_fields(request))
+        stream = await self._client.messages.create(stream=True, **fields)
         ended = False
         async with aclosing(stream_items(stream, self.endpoint)) as events:
-            async for event in events:
-                ended = event.get("type") == "message_stop"
-                yield event
+            async for item in events:
+                for event in events_of(item) if item.get("type") == "message" else [item]:
+                    ended = event.get("type") == "message_stop"
+                    yield event
         if not ended:
             raise StreamError("the API's answer was cut: its stream ended without a message_stop", code="cut_stream")
 
     async def models(self) -> list[str]:
         """Return the names of the provider's models."""
         return [model.id async for model in self._client.models.list(limit=1000)]
+
+
+def events_of(message: Mapping[str, Any]) -> list[Event]:
+    """Return the events of a whole message: some servers send no stream."""
+    head = {**message, "content": [], "stop_reason": None}
+    events: list[Event] = [{"type": "message_start", "message": head}]
+    for index, block in enumerate(message.get("content") or ()):
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": dict(block)},
+            {"type": "content_block_stop", "index": index},
+        ]
+    delta = {"stop_reason": message.get("stop_reason"), "stop_sequence": message.get("stop_sequence")}
+    return [
+        *events,
+        {"type": "message_delta", "delta": delta, "usage": message.get("usage") or {}},
+        {"type": "message_stop"},
+    ]
 
 
 def request_fields(request: ApiRequest) -> JsonObject:
@@ -82,7 +106,7 @@ def _messages(messages: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
     for message in reversed(messages):
         blocks: list[JsonObject] = []
         for block in reversed(message["content"]):
-            kept = dict(block)
+            kept = {name: value for name, value in block.items() if name != OPAQUE}
             marks += "cache_control" in kept
             if marks > MAX_MARKS:
                 kept.pop("cache_control", None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from clisup.worker import JsonObject
 from clisup.worker.apis.events import Event, StreamError
@@ -59,6 +62,37 @@ class Api(Protocol):
     async def models(self) -> list[str]:
         """Return the names of the provider's models."""
 
+    def leave_out(self, refusal: str) -> bool:
+        """Leave out or rename the optional field that this refusal names, from now on. Return False if it names none."""
+
+
+class OptionalFields:
+    """Fields that the worker adds by itself, and that some providers refuse: each is left out or renamed after a refusal.
+
+    `names` has each field with its other name, or None.
+    """
+
+    def __init__(self, names: Mapping[str, str | None]) -> None:
+        self._names = dict(names)
+        self._refused: set[str] = set()
+
+    def refuse(self, refusal: str) -> bool:
+        """Note the field that a refusal names. Return False for a refusal that names none, or one that is left out already."""
+        for name in self._names:
+            if name not in self._refused and re.search(rf"\b{name}\b", refusal):
+                self._refused.add(name)
+                return True
+        return False
+
+    def apply(self, fields: JsonObject) -> JsonObject:
+        """Return the fields of a request without the refused ones."""
+        sent: JsonObject = {}
+        for name, value in fields.items():
+            other = self._names[name] if name in self._refused else name
+            if other is not None:
+                sent[other] = value
+        return sent
+
 
 def load(package: str) -> Any:
     """Import an SDK. Raises `MissingLibrary`."""
@@ -78,7 +112,7 @@ def failure_of(error: Exception, endpoint: Endpoint) -> RequestFailure | None:
     if isinstance(error, RequestFailure):
         return error
     if isinstance(error, StreamError):
-        return of_stream(error, endpoint)
+        return of_stream(error, endpoint, time.time())
     if not isinstance(error, OSError) and type(error).__module__.split(".")[0] not in _SDK_PACKAGES:
         return None
     response, body = getattr(error, "response", None), getattr(error, "body", None)
@@ -86,15 +120,17 @@ def failure_of(error: Exception, endpoint: Endpoint) -> RequestFailure | None:
         return of_response(response.status_code, body, response.headers, time.time(), endpoint)
     if body is not None:  # the SDK raises for an error event of a stream
         inner = body.get("error", body) if isinstance(body, Mapping) else body
-        return of_stream(StreamError.of(inner), endpoint)
+        return of_stream(StreamError.of(inner), endpoint, time.time())
     return of_connection(_cause(error), endpoint)
 
 
 def client_options(sdk: Any, endpoint: Endpoint, alive: Callable[[], None]) -> JsonObject:
     """Return the arguments of an SDK's client. The client calls `alive` for all bytes of an answer's body."""
+    address = urlsplit(endpoint.url)
     return {
         "api_key": endpoint.key or "none",  # the SDKs refuse an empty key; a local server ignores it
-        "base_url": endpoint.url,
+        "base_url": urlunsplit(address._replace(query="")),
+        "default_query": dict(parse_qsl(address.query)),  # Azure's api-version
         "max_retries": 0,
         "timeout": sdk.Timeout(None, connect=CONNECT_S),
         "http_client": sdk.DefaultAsyncHttpxClient(
@@ -111,7 +147,10 @@ async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[JsonOb
     """Yield the items of an SDK's stream as mappings. Raises `StreamError` and `RequestFailure`."""
     content_type = stream.response.headers.get("content-type", "")
     try:
-        if "text/event-stream" not in content_type:
+        if "json" in content_type.lower() and (whole := _whole(await stream.response.aread())) is not None:
+            yield whole
+            return
+        if "text/event-stream" not in content_type.lower():
             raise RequestFailure(
                 f"{endpoint.url} answered with {content_type or 'no content type'} instead of an event stream; "
                 "check the backend's base_url",
@@ -127,6 +166,24 @@ async def stream_items(stream: Any, endpoint: Endpoint) -> AsyncGenerator[JsonOb
         raise StreamError(f"the API sent an event that is no JSON: {error}", code="malformed_chunk") from None
     finally:
         await stream.close()
+
+
+def _whole(body: bytes) -> JsonObject | None:
+    """Return an answer that came in one piece, as some servers send it, or None for another body.
+
+    Raises `StreamError` for an error in the body: some servers send errors with the status 200.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return None
+    value = value[0] if isinstance(value, list) and value else value
+    if not isinstance(value, dict):
+        return None
+    if value.get("error"):
+        raise StreamError.of(value["error"])
+    is_answer = "choices" in value or value.get("type") == "message" or value.get("object") == "response"
+    return value if is_answer else None
 
 
 def _cause(error: BaseException) -> str:
@@ -150,9 +207,11 @@ def _watch(alive: Callable[[], None], endpoint: Endpoint) -> Any:
             packed = self._headers.get("content-encoding", "identity")
             if packed not in ("identity", ""):
                 raise self._refused(f"answered with {packed[:40]!r} as its encoding, which was not asked for")
-            by_line, held = "text/event-stream" in self._headers.get("content-type", ""), 0
-            async for data in self._body:
+            by_line, held = "text/event-stream" in self._headers.get("content-type", "").lower(), 0
+            mark = codecs.BOM_UTF8  # it would hide the first event
+            async for piece in self._body:
                 alive()
+                data, mark = piece.removeprefix(mark), b""
                 ended = data.rfind(b"\n") if by_line else -1
                 held = held + len(data) if ended < 0 else len(data) - ended - 1
                 if held > MAX_BODY:

@@ -2,20 +2,33 @@
 
 Source of the shapes: `ChatCompletionChunk` of the `openai` SDK (3.54.0). Compatible servers add fields: thinking is in
 `reasoning_content` (DeepSeek, vLLM) or `reasoning` (OpenRouter, Groq, Ollama), an error in `error` (OpenRouter), usage in
-`x_groq` (Groq).
+`x_groq` (Groq). What a server needs back in the next request is opaque: signatures beside a call (Gemini) or beside a message
+(OpenRouter's `reasoning_details`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from clisup.worker.apis.chat_calls import ChatCalls
 from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
 
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
-                 "content_filter": "refusal"}  # fmt: skip
+_ENDS = {
+    "stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use",
+    "content_filter": "refusal",
+    # Words of other servers, in lower case: mlx-lm, Anthropic's behind a proxy, Hugging Face, Mistral, Gemini.
+    "tool_call": "tool_use", "tool_use": "tool_use", "end_turn": "end_turn", "stop_sequence": "end_turn", "eos": "end_turn",
+    "eos_token": "end_turn", "complete": "end_turn", "completed": "end_turn", "max_tokens": "max_tokens",
+    "model_length": "max_tokens", "safety": "refusal", "recitation": "refusal", "prohibited_content": "refusal",
+}  # fmt: skip
+_CUT = ("max_tokens", "refusal")  # ends after which the calls of an answer may be incomplete
+_BROKEN = re.compile(r"error|fail|cancel|abort|time_?out|interrupt|malformed|overload", re.IGNORECASE)
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
+_OPAQUE = re.compile(r"reason|think|thought|signature|extra_content", re.IGNORECASE)
+"""Names of fields of a message that a server may need back."""
 
 
 class ChatStream:
@@ -24,10 +37,11 @@ class ChatStream:
     def __init__(self, model: str) -> None:
         self._model = model
         self._answer = AnswerBuilder()
+        self._calls = ChatCalls(self._answer)
         self._finish: str | None = None
         self._refused = False
         self._usage: Event | None = None
-        self._keys: dict[str, tuple[str, str]] = {}  # a call's index: its key in the answer, and its id
+        self._opaque: dict[str, Any] = {}
         self.cost_usd: float | None = None
         """Cost of the answer as the provider reports it (OpenRouter), or None."""
 
@@ -37,69 +51,87 @@ class ChatStream:
             return self._take(chunk)
 
     def end(self) -> list[Event]:
-        """Return the events that end the answer. Raises `StreamError` if no chunk had a finish reason."""
+        """Return the events that end the answer. Raises `StreamError` if no chunk had a finish reason, or one of a failure."""
         if self._finish is None:
             raise StreamError("the API's answer was cut: its stream ended without a finish_reason", code="cut_stream")
-        reason = "refusal" if self._refused else _STOP_REASONS.get(self._finish, self._finish)
-        if reason == "end_turn" and self._answer.has_tool():
-            reason = "tool_use"  # some servers end an answer with calls by "stop"
-        return self._answer.end(reason, self._usage or {})
+        word = self._finish.lower()
+        if word not in _ENDS and _BROKEN.search(word):
+            message = f"the API broke its answer off: its finish_reason is {self._finish[:100]!r}"
+            raise StreamError(message, code="server_error")
+        reason = "refusal" if self._refused else _ENDS.get(word, self._finish)
+        events = self._calls.finish()
+        if self._answer.has_tool() and reason not in _CUT:
+            reason = "tool_use"  # some servers end an answer with calls by "stop", or by a word of their own
+        if self._opaque:
+            events += self._answer.signature(json.dumps({"message": self._opaque}, separators=(",", ":")))
+        return [*events, *self._answer.end(reason, self._usage or {}, self._calls.opaque)]
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Event]:
         groq = chunk.get("x_groq") or {}
         _check(chunk.get("error"))
         _check(groq.get("error"))
         events = self._answer.start(str(chunk.get("id") or ""), str(chunk.get("model") or self._model))
-        usage = chunk.get("usage") or groq.get("usage")
-        if usage:
-            self._usage, self.cost_usd = chat_usage(usage), usage.get("cost", self.cost_usd)
+        self._count(chunk.get("usage") or groq.get("usage"))
         for choice in chunk.get("choices") or ():
             _check(choice.get("error"))
-            events += self._delta(choice.get("delta") or {})
-            self._finish = choice.get("finish_reason") or self._finish
+            events += self._delta(choice.get("delta") or choice.get("message") or {})
+            self._finish = str(choice.get("finish_reason") or self._finish or "") or None
         return events
+
+    def _count(self, usage: Any) -> None:
+        """Take the usage. Some servers repeat it with zeros at the end."""
+        if usage:
+            counted = chat_usage(usage)
+            if self._usage is None or counted["input_tokens"] or counted["output_tokens"]:
+                self._usage, self.cost_usd = counted, usage.get("cost", self.cost_usd)
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Event]:
         answer, events = self._answer, self._reasoning(delta)
-        events += answer.text(delta.get("content") or "")
+        for kind, piece in _parts(delta.get("content")):
+            events += answer.text(piece) if kind == "text" else self._thought(piece, "reasoning_content")
         if refusal := delta.get("refusal"):
             self._refused = True
             events += answer.text(refusal)
         for call in delta.get("tool_calls") or ():
-            events += self._call(call)
+            events += self._calls.take(call)
+        if isinstance(called := delta.get("function_call"), Mapping):  # the API before tools
+            events += self._calls.take({"index": 0, "function": called})
+        self._keep(delta)
         return events
 
     def _reasoning(self, delta: Mapping[str, Any]) -> list[Event]:
-        """Sign the thinking with the name of its field, because the next request sends it back in the same field."""
         for field in _REASONING_FIELDS:
-            if piece := delta.get(field):
-                fresh = not self._answer.is_thinking
-                events = self._answer.thinking(piece)
-                if fresh:
-                    events[-1:] = [_sign(events[-1]["index"], field), events[-1]]
-                return events
+            if piece := "".join(text for _, text in _parts(delta.get(field))):
+                return self._thought(piece, field)
         return []
 
-    def _call(self, call: Mapping[str, Any]) -> list[Event]:
-        """Read a piece of a call. Some servers repeat id and name in each piece; some give all calls the same index."""
-        function, index, call_id = call.get("function") or {}, str(call.get("index") or 0), call.get("id")
-        key, known = self._keys.get(index, (index, None))
-        events: list[Event] = []
-        if known is None or (call_id and call_id != known):
-            key = f"{index}.{len(self._keys)}.{call_id}"
-            known = str(call_id or f"call_{self._answer.message_id}_{index}")
-            self._keys[index] = (key, known)
-            events = self._answer.tool(key, known, str(function.get("name") or ""))
-        arguments = function.get("arguments") or ""
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments)
-        return [*events, *self._answer.arguments(key, arguments)]
+    def _thought(self, piece: str, field: str) -> list[Event]:
+        """Sign the thinking with the name of its field, because the next request sends it back in the same field."""
+        fresh = not self._answer.is_thinking
+        events = self._answer.thinking(piece)
+        if fresh and events:
+            events[-1:] = [_sign(events[-1]["index"], field), events[-1]]
+        return events
+
+    def _keep(self, delta: Mapping[str, Any]) -> None:
+        """Keep what the server may need back: the pieces of a list in their order, the newest of other values."""
+        for name, value in delta.items():
+            if name in _REASONING_FIELDS or not value or not _OPAQUE.search(name):
+                continue
+            known = self._opaque.get(name)
+            self._opaque[name] = [*known, *value] if isinstance(known, list) and isinstance(value, list) else value
 
 
-def reasoning_field(block: Mapping[str, Any]) -> str | None:
-    """Return the field of a message in which the thinking block goes back; None for thinking of another API."""
+def message_fields(block: Mapping[str, Any]) -> Event:
+    """Return the fields of a message in which a thinking block goes back; none for thinking of another API."""
     signature = str(block.get("signature") or "")
-    return signature if signature in _REASONING_FIELDS else None
+    if signature in _REASONING_FIELDS:
+        return {signature: block["thinking"]}
+    try:
+        kept = json.loads(signature)["message"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
 
 
 def chat_usage(usage: Mapping[str, Any]) -> Event:
@@ -112,6 +144,25 @@ def chat_usage(usage: Mapping[str, Any]) -> Event:
         cache_write=int(prompt.get("cache_write_tokens") or 0),
         thinking=output.get("reasoning_tokens"),
     )
+
+
+def _parts(content: Any) -> Iterator[tuple[str, str]]:
+    """Yield the kinds and texts of a content: a text, one part, or a list of parts (Mistral)."""
+    if isinstance(content, str):
+        yield "text", content
+    elif isinstance(content, Mapping):
+        yield from _part(content)
+    elif isinstance(content, Iterable):
+        for part in content:
+            yield from _parts(part)
+
+
+def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for field in ("thinking", "reasoning", "summary"):
+        if field in part:
+            yield from (("thinking", text) for _, text in _parts(part[field]))
+            return
+    yield from _parts(part.get("text", part.get("content")))
 
 
 def _check(error: Any) -> None:

@@ -21,14 +21,26 @@ _DELTAS = {
 }
 
 
+OPAQUE = "provider_fields"
+"""Field of a block for what only its own API understands. It stays in the history, and goes back to the same API."""
+
+
 class StreamError(Exception):
     """Error inside an answer's stream. `code` and `kind` are the API's own names for the error, or None."""
 
     def __init__(
-        self, message: str, *, code: str | None = None, kind: str | None = None, status: int | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        kind: str | None = None,
+        status: int | None = None,
+        fields: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message, self.code, self.kind, self.status = message, code, kind, status
+        self.fields: Mapping[str, Any] = fields or {}
+        """The API's error object, which may tell a time to wait."""
 
     @classmethod
     def of(cls, error: Any) -> StreamError:
@@ -40,6 +52,7 @@ class StreamError(Exception):
             code=code if isinstance(code, str) else None,
             kind=kind if isinstance(kind, str) else None,
             status=code if isinstance(code, int) else None,
+            fields=fields,
         )
 
 
@@ -113,10 +126,14 @@ class AnswerBuilder:
         index, self._open = self._open[1], None
         return [{"type": "content_block_stop", "index": index}]
 
-    def end(self, stop_reason: str, usage: Event) -> list[Event]:
-        """End all blocks and the message."""
+    def end(self, stop_reason: str, usage: Event, opaque: Mapping[str, Event] | None = None) -> list[Event]:
+        """End all blocks and the message. `opaque` has fields of calls that the API needs back, by key."""
         closed = self.close()
-        blocks = [{"type": "content_block_stop", "index": index} for index in sorted(self._tools.values())]
+        kept = {self._tools[key]: {OPAQUE: fields} for key, fields in (opaque or {}).items()}
+        blocks: list[Event] = [
+            {"type": "content_block_stop", "index": index, **kept.get(index, {})}
+            for index in sorted(self._tools.values())
+        ]
         delta = {"stop_reason": stop_reason, "stop_sequence": None}
         return [*closed, *blocks, {"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
 
@@ -181,10 +198,11 @@ class ApiMessage:
                 self.head = event["message"]
                 self.usage = dict(self.head.get("usage") or {})
             case "content_block_start":
-                self.blocks[event["index"]] = dict(event["content_block"])
+                self.blocks[event["index"]] = self._begun(event["content_block"])
             case "content_block_delta":
                 self._add(event["index"], event["delta"])
             case "content_block_stop":
+                self.blocks[event["index"]] |= {OPAQUE: event[OPAQUE]} if OPAQUE in event else {}
                 return self._end_block(event["index"])
             case "message_delta":
                 self.stop_reason = event["delta"].get("stop_reason")
@@ -192,6 +210,17 @@ class ApiMessage:
             case "message_stop":
                 self.ended = True
         return None
+
+    def _begun(self, block: Event) -> Event:
+        """Return a block. A call without an id, or with the id of another call of the answer, gets an id of its own."""
+        if block["type"] != "tool_use":
+            return dict(block)
+        name, taken = str(block.get("id") or ""), {call["id"] for call in self.calls}
+        own = name or f"call_{self.id}"
+        number = 1
+        while not name or name in taken:
+            name, number = f"{own}_{number}", number + 1
+        return {**block, "id": name}
 
     def _add(self, index: int, delta: Event) -> None:
         block = self.blocks[index]

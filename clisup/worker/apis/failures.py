@@ -105,7 +105,7 @@ _BY_WORD: dict[str, _Word] = {
     "api_error": _SERVER, "server_error": _SERVER, "internal_server_error": _SERVER, "timeout_error": _SERVER,
     "model_not_found": _NO_MODEL, "model_not_active": _NO_MODEL, "model_decommissioned": _NO_MODEL,
     "request_too_large": _TOO_LONG, "context_length_exceeded": _TOO_LONG, "string_above_max_length": _TOO_LONG,
-    "content_policy_violation": _REFUSED, "content_filter": _REFUSED, "cyber_policy": _REFUSED,
+    "exceed_context_size_error": _TOO_LONG, "content_policy_violation": _REFUSED, "content_filter": _REFUSED, "cyber_policy": _REFUSED,
     "invalid_prompt": _REFUSED, "tool_use_failed": _Word("server_error", "malformed_tool_use_exhausted"),
     "cut_stream": _NETWORK, "malformed_chunk": _SERVER,
 }  # fmt: skip
@@ -115,13 +115,18 @@ _BY_STATUS: dict[int, _Word] = {
 }  # fmt: skip
 _TOO_LONG_TEXT = re.compile(
     r"prompt is too long|maximum context length|exceeds? the (?:model's )?(?:maximum )?context|context window|"
-    r"too many tokens|reduce the length",
+    r"too many tokens|reduce the length|available context size|context size has been exceeded|context the overflows|"
+    r"loaded with context length|input token count .{0,40}exceeds|maximum number of tokens allowed|exceed_context_size",
     re.IGNORECASE,
 )
 _SPENT_TEXT = re.compile(r"credit balance is too low|insufficient (?:credits|balance|quota)", re.IGNORECASE)
 _TLS_TEXT = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|\bSSL|\bTLS", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SPAN_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_WAIT_TEXT = re.compile(
+    r"(?:try again|retry|wait)[^.;\n]{0,30}?\b(?:in|after|for)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h|d)[a-z]{0,8}\s?)+)",
+    re.IGNORECASE,
+)
 _HOST = re.compile(r"[\w.:-]{1,253}", re.ASCII)
 _RESETS = ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-ratelimit-reset",
            "anthropic-ratelimit-requests-reset", "anthropic-ratelimit-tokens-reset")  # fmt: skip
@@ -132,8 +137,10 @@ def of_response(status: int, body: Any, headers: Mapping[str, str], now: float, 
     if 300 <= status < 400:
         return _failure(endpoint, _redirected(status, headers.get("location", ""), endpoint), _NO_API, status)
     error = _error_object(body)
-    message = str(error.get("message") or error.get("detail") or f"the API answered with status {status}")
+    message = _text_of(error.get("message") or error.get("detail")) or f"the API answered with status {status}"
     word = _word(error, message, status)
+    if word is _NO_API and _is_api_error(body):
+        word = _INVALID  # the API's own words about something else than its address
     if word is _NO_API:
         message = f"{endpoint.url} is no API of this kind (status 404: {message}); check the backend's base_url"
     elif word is _LOGIN and endpoint.key_env:
@@ -141,15 +148,17 @@ def of_response(status: int, body: Any, headers: Mapping[str, str], now: float, 
     elif word is _LOGIN:
         message = f"{message} (name the variable with the key in the backend's key_env)"
     after = retry_after(headers, now) if word.again else None
+    after = wait_in(error, message, now) if after is None and word.again else after
     return _failure(endpoint, message, word, status, after)
 
 
-def of_stream(error: StreamError, endpoint: Endpoint) -> RequestFailure:
-    """Return the failure that an error inside an answer's stream reports."""
+def of_stream(error: StreamError, endpoint: Endpoint, now: float) -> RequestFailure:
+    """Return the failure that an error inside an answer's stream reports. `now` is in seconds since the epoch."""
     word = _word({"code": error.code, "type": error.kind}, error.message, error.status or 0)
     if word is _INVALID and error.status is None:
         word = _SERVER
-    return _failure(endpoint, error.message, word, 403 if word is _FORBIDDEN else error.status)
+    after = wait_in(error.fields, error.message, now) if word.again else None
+    return _failure(endpoint, error.message, word, 403 if word is _FORBIDDEN else error.status, after)
 
 
 def of_connection(why: str, endpoint: Endpoint) -> RequestFailure:
@@ -174,6 +183,41 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             return max(0.0, seconds if seconds is not None else (at or now) - now)
     ends = [end for name in _RESETS if _exhausted(headers, name) and (end := _span(headers.get(name), now)) is not None]
     return max(ends, default=None)
+
+
+def wait_in(error: Mapping[str, Any], message: str, now: float) -> float | None:
+    """Return the seconds to wait that an error's body tells, or None: Gemini's details, OpenRouter's headers, words of OpenAI."""
+    for name, factor in (("retry_after_ms", 0.001), ("retry_after", 1.0), ("retryAfter", 1.0)):
+        if (seconds := _number(str(error.get(name)))) is not None:
+            return max(0.0, seconds * factor)
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, Mapping) and (delay := _span(str(detail.get("retryDelay") or ""), now)) is not None:
+            return delay
+    metadata = error.get("metadata")
+    headers = metadata.get("headers") if isinstance(metadata, Mapping) else None
+    if isinstance(headers, Mapping):
+        return retry_after({str(name).lower(): str(value) for name, value in headers.items()}, now)
+    found = _WAIT_TEXT.search(message)
+    return _span(found[1], now) if found else None
+
+
+def _text_of(told: Any) -> str:
+    """Return a message as text. FastAPI tells a list of places and their faults (Mistral, vLLM)."""
+    if isinstance(told, list):
+        return "; ".join(filter(None, map(_text_of, told)))
+    if isinstance(told, Mapping):
+        place, fault = told.get("loc"), told.get("msg") or told.get("message") or told.get("detail")
+        named = ".".join(map(str, place)) if isinstance(place, list) else ""
+        return ": ".join(part for part in (named, _text_of(fault)) if part)
+    return str(told) if told else ""
+
+
+def _is_api_error(body: Any) -> bool:
+    """Tell whether a body is an error of an API, and not of a web server on the way."""
+    body = body[0] if isinstance(body, list) and body else body
+    error = body.get("error") if isinstance(body, Mapping) else None
+    return isinstance(error, Mapping) and bool(error.get("message")) and bool(error.get("type") or error.get("code"))
 
 
 def _failure(
@@ -204,6 +248,7 @@ def _redirected(status: int, location: str, endpoint: Endpoint) -> str:
 
 def _error_object(body: Any) -> Mapping[str, Any]:
     """Return the error object of a body: the value of `error`, the body itself, or its text. HTML says nothing."""
+    body = body[0] if isinstance(body, list) and body else body  # Gemini's compatible API
     if isinstance(body, Mapping):
         inner = body.get("error")
         return inner if isinstance(inner, Mapping) else {"message": inner} if isinstance(inner, str) else body
@@ -218,9 +263,10 @@ def _word(error: Mapping[str, Any], message: str, status: int) -> _Word:
         return _NO_MODEL if "model" in message.lower() else _NO_API
     if _SPENT_TEXT.search(message):
         return _QUOTA
-    for name in ("code", "type"):
-        if isinstance(word := error.get(name), str) and word in _BY_WORD:
-            return _BY_WORD[word]
+    for field_name in ("code", "type"):
+        if isinstance(name := error.get(field_name), str) and (word := _BY_WORD.get(name)) is not None:
+            # The status says that the request is at fault: Ollama calls it an `api_error`.
+            return _INVALID if word is _SERVER and status in (400, 422) else word
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return _SERVER if status >= 500 else _INVALID

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.api import ApiRequest, client_options, load, stream_items
+from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, load, stream_items
 from clisup.worker.apis.chat_stream import ChatStream
 from clisup.worker.apis.events import Event
 from clisup.worker.apis.failures import Endpoint
@@ -16,6 +16,14 @@ from clisup.worker.apis.responses_stream import ResponsesStream
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, is_strict, schema_tool
 
 OPENAI = "https://api.openai.com/v1"
+_OPTIONAL = {
+    "stream_options": None,
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+    "store": None,
+    "include": None,
+}
+"""Fields that some compatible servers do not know, each with the name that they know it by."""
 
 
 class _OpenAi:
@@ -26,6 +34,11 @@ class _OpenAi:
         self.endpoint = endpoint
         self.cost_usd: float | None = None
         self._client = sdk.AsyncOpenAI(**client_options(sdk, endpoint, alive))
+        self._optional = OptionalFields(_OPTIONAL)
+
+    def leave_out(self, refusal: str) -> bool:
+        """Leave out or rename the optional field that this refusal names."""
+        return self._optional.refuse(refusal)
 
     async def models(self) -> list[str]:
         """Return the names of the provider's models."""
@@ -40,9 +53,8 @@ class ChatApi(_OpenAi):
         self.cost_usd = None
         answer = ChatStream(request.model)
         fields = chat_fields(request, own=self.endpoint.url.startswith(OPENAI))
-        stream = await self._client.chat.completions.create(
-            stream=True, stream_options={"include_usage": True}, **fields
-        )
+        fields["stream_options"] = {"include_usage": True}
+        stream = await self._client.chat.completions.create(stream=True, **self._optional.apply(fields))
         async with aclosing(stream_items(stream, self.endpoint)) as chunks:
             async for chunk in chunks:
                 for event in answer.take(chunk):
@@ -58,7 +70,8 @@ class ResponsesApi(_OpenAi):
     async def answer(self, request: ApiRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of one answer."""
         answer = ResponsesStream(request.model)
-        stream = await self._client.responses.create(stream=True, store=False, **responses_fields(request))
+        fields = self._optional.apply({"store": False, **responses_fields(request)})
+        stream = await self._client.responses.create(stream=True, **fields)
         async with aclosing(stream_items(stream, self.endpoint)) as items:
             async for item in items:
                 for event in answer.take(item):

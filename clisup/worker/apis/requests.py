@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.chat_stream import reasoning_field
+from clisup.worker.apis.chat_stream import message_fields
+from clisup.worker.apis.events import OPAQUE
 from clisup.worker.apis.responses_stream import reasoning_item
 
 Block = Mapping[str, Any]
@@ -52,7 +53,12 @@ def _blocks(message: Mapping[str, Any]) -> list[Block]:
 def _chat_answer(blocks: Sequence[Block]) -> list[Item]:
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     calls = [
-        {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": _json(block["input"])}}
+        {
+            **(block.get(OPAQUE) or {}),
+            "id": block["id"],
+            "type": "function",
+            "function": {"name": block["name"], "arguments": _json(block["input"])},
+        }
         for block in blocks
         if block["type"] == "tool_use"
     ]
@@ -62,8 +68,9 @@ def _chat_answer(blocks: Sequence[Block]) -> list[Item]:
     if calls:
         message["tool_calls"] = calls
     for block in blocks:
-        if block["type"] == "thinking" and (field := reasoning_field(block)) is not None:
-            message[field] = message.get(field, "") + block["thinking"]
+        if block["type"] == "thinking":
+            for field, value in message_fields(block).items():
+                message[field] = message[field] + value if isinstance(message.get(field), str) else value
     return [message]
 
 

@@ -24,6 +24,7 @@ class ResponsesStream:
         self._ended: list[Event] | None = None
         self._refused = False
         self._with_arguments: set[str] = set()  # calls with at least one piece of arguments
+        self._said: set[str] = set()  # messages with at least one piece of text
 
     def take(self, event: Mapping[str, Any]) -> list[Event]:
         """Return the events of one event of the API. Raises `StreamError` for an error of the API."""
@@ -39,6 +40,8 @@ class ResponsesStream:
         return self._ended
 
     def _take(self, event: Mapping[str, Any]) -> list[Event]:
+        if event.get("object") == "response" and "type" not in event:  # a whole answer in place of a stream
+            event = {"type": f"response.{event.get('status') or 'completed'}", "response": event}
         response = event.get("response") or {}
         match event["type"]:
             case "error":
@@ -47,6 +50,8 @@ class ResponsesStream:
                 raise StreamError.of(response.get("error") or {})
             case "response.completed" | "response.incomplete":
                 started = self._start(response)
+                for place, item in enumerate(response.get("output") or ()):
+                    started += self._done(str(place), item)
                 self._ended = self._end(response)
                 return started
         return [*self._start(response), *self._content(event)]
@@ -58,18 +63,18 @@ class ResponsesStream:
         answer = self._answer
         match event["type"]:
             case "response.output_text.delta":
-                return answer.text(event["delta"])
+                return self._text(_key(event), event["delta"])
             case "response.refusal.delta":
                 self._refused = True
-                return answer.text(event["delta"])
+                return self._text(_key(event), event["delta"])
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 return answer.thinking(event["delta"])
             case "response.function_call_arguments.delta":
-                return self._arguments(str(event["output_index"]), event["delta"])
+                return self._arguments(_key(event), event["delta"])
             case "response.output_item.added":
-                return self._call(str(event["output_index"]), event["item"])
+                return self._call(_key(event), event["item"])
             case "response.output_item.done":
-                return self._done(str(event["output_index"]), event["item"])
+                return self._done(_key(event), event["item"])
         return []
 
     def _call(self, key: str, item: Mapping[str, Any]) -> list[Event]:
@@ -86,20 +91,45 @@ class ResponsesStream:
 
     def _done(self, key: str, item: Mapping[str, Any]) -> list[Event]:
         """Read a finished item. The next request sends encrypted reasoning back."""
+        if item.get("type") == "message":
+            return self._message(key, item)
         if item.get("type") == "reasoning" and item.get("encrypted_content"):
+            if key in self._said:
+                return []
+            self._said.add(key)
             proof = {"id": item.get("id"), "encrypted_content": item["encrypted_content"]}
             return self._answer.signature(json.dumps(proof, separators=(",", ":")))
         return self._call(key, item)
 
+    def _message(self, key: str, item: Mapping[str, Any]) -> list[Event]:
+        """Read a finished message. Some servers send no pieces of its text."""
+        if key in self._said:
+            return []
+        events: list[Event] = []
+        for part in item.get("content") or ():
+            self._refused = self._refused or part.get("type") == "refusal"
+            events += self._text(key, part.get("text") or part.get("refusal") or "")
+        return events
+
+    def _text(self, key: str, piece: str) -> list[Event]:
+        if piece:
+            self._said.add(key)
+        return self._answer.text(piece)
+
     def _end(self, response: Mapping[str, Any]) -> list[Event]:
         why = (response.get("incomplete_details") or {}).get("reason")
         if why is not None:
-            reason = _INCOMPLETE.get(why, why)
+            reason = _INCOMPLETE.get(why, "max_tokens")  # an answer that is not whole, for a reason without a name
         elif self._refused:
             reason = "refusal"
         else:
             reason = "tool_use" if self._answer.has_tool() else "end_turn"
         return self._answer.end(reason, responses_usage(response.get("usage") or {}))
+
+
+def _key(event: Mapping[str, Any]) -> str:
+    """Return the place of an item in the answer. Some servers give none."""
+    return str(event.get("output_index") or 0)
 
 
 def reasoning_item(block: Mapping[str, Any]) -> JsonObject | None:
