@@ -166,7 +166,7 @@ class WorkerTurn:
         if not message.counted:
             message.counted = True
             model = str(message.head.get("model") or self._context.request.model)
-            self._writer.usage.add(model, message.usage, cost_usd, answered=bool(message.blocks))
+            self._writer.usage.add(model, message.usage, cost_usd, answered=bool(message.blocks) or message.ended)
 
     # Tools
 

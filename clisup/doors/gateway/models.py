@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ MODELS_FRESH_S = 300.0
 
 LIST_S = 10.0
 """Seconds that the list of models waits for a provider. After them it has the backend's own name only."""
+
+FAILED_S = 60.0
+"""Seconds in which a provider that gave no list is not asked again."""
 
 MAX_LISTED = 1000
 
@@ -82,9 +86,18 @@ class ModelBook:
     async def names(self, client: AsyncClient) -> list[str]:
         """Return all names: backends, their providers' models, and those of the settings."""
         known = await self._known(client)
-        found = dict.fromkeys(name for name in self._settings.backends if name in known)
-        for backend in list(found):
-            found |= dict.fromkeys(f"{backend}/{model}" for model in await self._of_provider(client, backend, known))
+        served = [name for name in self._settings.backends if name in known]
+        models: dict[str, list[str]] = {}
+
+        async def ask(backend: str) -> None:
+            models[backend] = await self._of_provider(client, backend, known)
+
+        async with trio.open_nursery() as nursery:
+            for backend in served:
+                nursery.start_soon(ask, backend)
+        found = dict.fromkeys(served)
+        for backend in served:
+            found |= dict.fromkeys(f"{backend}/{model}" for model in models[backend])
         return [*self._settings.models, *found][:MAX_LISTED]
 
     async def _of_provider(
@@ -92,14 +105,12 @@ class ModelBook:
     ) -> list[str]:
         if not known[backend][0].endswith("-api"):
             return []
-        at, models = self._models.get(backend, (-inf, []))
-        if trio.current_time() - at >= MODELS_FRESH_S:
-            with trio.move_on_after(LIST_S):
-                try:
-                    models = await client.models(backend)
-                    self._models[backend] = trio.current_time(), models
-                except ClisupError:
-                    pass
+        until, models = self._models.get(backend, (-inf, []))
+        if trio.current_time() >= until:
+            fresh_s = FAILED_S
+            with trio.move_on_after(LIST_S), suppress(ClisupError):
+                models, fresh_s = await client.models(backend), MODELS_FRESH_S
+            self._models[backend] = trio.current_time() + fresh_s, models
         return models
 
     async def _known(self, client: AsyncClient) -> dict[str, tuple[str, JsonObject]]:

@@ -18,7 +18,8 @@ from clisup.llm.tools import ToolDefinition
 
 __all__ = [
     "MAX_MESSAGES", "AnswerRequest", "check_text", "conversation", "data_image", "decode", "format_schema", "given_names", "image",
-    "object_schema", "results_only", "sampling_of", "takes_tools", "tool_definition", "tool_input",
+    "object_schema", "prompted", "results_only", "sampling_of", "takes_tools", "tool_definition", "tool_input",
+    "unknown_names",
 ]  # fmt: skip
 
 MAX_MESSAGES = 20_000
@@ -26,6 +27,12 @@ MAX_MESSAGES = 20_000
 
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,", re.IGNORECASE)
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_RAW: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = msgspec.Raw(b"null")
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
+_MOST_NAMES = 32
+_ABOUT = frozenset({"metadata", "user", "service_tier", "store", "safety_identifier", "prompt_cache_key", "betas"})
+"""Parameters about a request. They change no answer, so that no header names them."""
 _PLACE = re.compile(r" - at `(.*)`$")
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
@@ -87,6 +94,17 @@ def conversation(messages: Iterable[Message]) -> tuple[Message, ...]:
     if not valid or valid[-1].role != "user":
         raise refused("the last message of the user is empty, or has results of no call before it", "messages")
     return valid
+
+
+def prompted(messages: Iterable[Message], system: str | None) -> tuple[tuple[Message, ...], str | None]:
+    """Return the conversation and the system prompt. A system prompt alone is the prompt: title generators and others send it so.
+
+    Raises `GatewayError` as `conversation`.
+    """
+    found = list(messages)
+    if not found and system:
+        return conversation([Message.user(system)]), None
+    return conversation(found), system
 
 
 def results_only(message: Message) -> bool:
@@ -156,6 +174,20 @@ def takes_tools(choice: object) -> bool:
 def given_names(asked: msgspec.Struct, names: Iterable[str]) -> tuple[str, ...]:
     """Return those of the names that a request has given."""
     return tuple(name for name in names if getattr(asked, name) is not None)
+
+
+def unknown_names(body: bytes, type_: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of parameters that the gateway does not know: those of vLLM, llama.cpp and others.
+
+    Raises `GatewayError` for a name that is no text: `decode` passes over such a name.
+    """
+    known = set(type_.__struct_fields__) | _ABOUT
+    try:
+        found = _RAW.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refused(f"the body is no JSON: {error}", kind="parse_error") from None
+    given = [name for name, value in found.items() if value != _NULL and name not in known]
+    return tuple(name for name in given if _NAME.fullmatch(name))[:_MOST_NAMES]
 
 
 def sampling_of(**params: Any) -> JsonObject:

@@ -134,11 +134,63 @@ def test_no_address_of_an_image_is_loaded(url: str) -> None:
         (read_chat, CHAT, {"modalities": ["audio"]}), (read_responses, RESPONSES, {"background": True}),
         (read_responses, RESPONSES, {"tool_choice": {"type": "function", "name": "add"}}),
         (read_responses, RESPONSES, {"conversation": "conv_1"}), (read_messages, MESSAGES, {"tool_choice": {"type": "any"}}),
-        (read_messages, MESSAGES, {"tools": [{"type": "bash_20250124", "name": "bash"}]}),
+        (read_messages, MESSAGES, {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}),
     ],
 )  # fmt: skip
 def test_what_no_backend_can_do_is_refused(reader: Read, body: dict[str, Any], more: dict[str, Any]) -> None:
     assert refusal(reader, {**body, **more}).failure.status == 400
+
+
+FUNCTION = {"type": "function", "name": "shell", "parameters": {"type": "object"}}
+PAST = {
+    "tool_reference": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {}}]},
+                       {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
+                                                     "content": [{"type": "tool_reference", "tool_name": "n"}]}]}],
+    "server_tool_use": [{"role": "assistant", "content": [{"type": "server_tool_use", "id": "s", "name": "web_search"},
+                                                          {"type": "text", "text": "b"}]}],
+    "web_search_tool_result": [{"role": "assistant", "content": [{"type": "web_search_tool_result", "tool_use_id": "s",
+                                                                  "content": []}, {"type": "text", "text": "b"}]}],
+    "document": [{"role": "user", "content": [{"type": "document", "source": {}}, {"type": "text", "text": "b"}]},
+                 {"role": "assistant", "content": "c"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PAST)
+def test_a_block_of_the_past_that_no_backend_can_use_is_left_out_and_named(kind: str) -> None:
+    messages = [{"role": "user", "content": "a"}, *PAST[kind], {"role": "user", "content": "Go on."}]
+    found = read(read_messages, {**MESSAGES, "messages": messages})
+    assert f"content.{kind}" in found.ignored and found.messages[-1].text == "Go on."
+
+
+def test_thinking_without_a_signature_is_left_out() -> None:
+    said = {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "b"}]}
+    messages = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "Go on."}]
+    found = read(read_messages, {**MESSAGES, "messages": messages})
+    assert [type(block) for block in found.messages[1].content] == [TextBlock]
+
+
+def test_tools_that_only_a_vendor_runs_are_left_out_and_named_and_functions_of_a_namespace_are_tools() -> None:
+    tools = [FUNCTION, {"type": "custom", "name": "apply_patch", "format": {"type": "text"}}, {"type": "web_search"},
+             {"type": "namespace", "name": "mcp", "tools": [{**FUNCTION, "name": "look"}]}]  # fmt: skip
+    past = [{"type": "web_search_call", "id": "ws"}, {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": ""},
+            {"type": "custom_tool_call_output", "call_id": "c", "output": ""}, {"role": "user", "content": "Hi."}]  # fmt: skip
+    found = read(read_responses, {**RESPONSES, "tools": tools, "input": past})
+    assert [tool.name for tool in found.tools] == ["shell", "look"]
+    assert set(found.ignored) == {"tools.custom", "tools.web_search", "input.web_search_call", "input.custom_tool_call",
+                                  "input.custom_tool_call_output"}  # fmt: skip
+    bash = read(read_messages, {**MESSAGES, "tools": [{"type": "bash_20250124", "name": "bash"}]})
+    assert (bash.tools, bash.ignored) == ((), ("tools.bash_20250124",))
+
+
+@pytest.mark.parametrize(("reader", "body"), DIALECTS)
+def test_a_parameter_that_nobody_here_knows_is_named(reader: Read, body: dict[str, Any]) -> None:
+    more = {"guided_json": {"type": "object"}, "min_p": 0.1, "metadata": {"a": "b"}, "other": None, "a b": 1}
+    assert read(reader, {**body, **more}).ignored == ("guided_json", "min_p")
+
+
+def test_a_system_message_alone_is_the_prompt() -> None:
+    found = read(read_chat, {**CHAT, "messages": [{"role": "system", "content": "Say hello."}]})
+    assert (found.system, [message.text for message in found.messages]) == (None, ["Say hello."])
 
 
 def test_tools_are_left_out_where_the_request_forbids_them() -> None:

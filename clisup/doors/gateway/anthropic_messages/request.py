@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from clisup.client.raw import JsonObject
@@ -20,8 +21,10 @@ from clisup.doors.gateway.requests import (
     sampling_of,
     takes_tools,
     tool_definition,
+    unknown_names,
 )
 from clisup.llm.messages import Block, ImageBlock, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.tools import ToolDefinition
 
 __all__ = ["read_messages"]
 
@@ -50,30 +53,34 @@ class _Use(Struct, tag_field="type", tag="tool_use"):
 
 class _Result(Struct, tag_field="type", tag="tool_result"):
     tool_use_id: str
-    content: str | list[_MessagesText | _MessagesImage] | None = None
+    content: str | list[JsonObject] | None = None
     is_error: bool = False
     cache_control: JsonObject | None = None
 
 
 class _Thinking(Struct, tag_field="type", tag="thinking"):
     thinking: str
-    signature: str
+    signature: str = ""
 
 
-class _Redacted(Struct, tag_field="type", tag="redacted_thinking"):
-    data: str
+_Part = _MessagesText | _MessagesImage | _Use | _Result | _Thinking
+_PARTS: dict[str, type[Any]] = {
+    "text": _MessagesText, "image": _MessagesImage, "tool_use": _Use, "tool_result": _Result, "thinking": _Thinking,
+}  # fmt: skip
+_LEFT_OUT = ("redacted_thinking", "server_tool_use", "tool_reference", "container_upload", "compaction")
+_RESULTS = "_tool_result"  # ends the types of results of the vendor's own tools
 
 
 class _MessagesMessage(Struct):
     role: Literal["user", "assistant", "system"]
-    content: str | list[_MessagesText | _MessagesImage | _Use | _Result | _Thinking | _Redacted]
+    content: str | list[JsonObject]
 
 
 class _MessagesTool(Struct):
     name: str
     description: str | None = None
     input_schema: JsonObject | None = None
-    type: Literal["custom"] | None = None
+    type: str | None = None
 
 
 class _Choice(Struct):
@@ -122,30 +129,59 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     with_tools = takes_tools(asked.tool_choice.type if asked.tool_choice else None)
     system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
     config = asked.output_config
+    ignored = [*given_names(asked, _IGNORED), *unknown_names(body, MessagesBody)]
+    ignored += ["output_config.effort"] if config and config.effort else []
+    last = len(asked.messages) - 1
+    messages = conversation(
+        Message(
+            role="user" if message.role == "user" else "assistant",
+            content=tuple(_blocks(message, number, ignored, strict=number == last)),
+        )
+        for number, message in enumerate(asked.messages)
+        if message.role != "system"
+    )
     return AnswerRequest(
         model=asked.model,
-        messages=conversation(
-            Message(role="user" if message.role == "user" else "assistant", content=tuple(_blocks(message, number)))
-            for number, message in enumerate(asked.messages)
-            if message.role != "system"
-        ),
+        messages=messages,
         system="\n\n".join(text for text in system if text.strip()) or None,
-        tools=tuple(
-            tool_definition(tool.name, tool.description, tool.input_schema, wait_s) for tool in asked.tools or ()
-        ) if with_tools else (),
+        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if with_tools else (),
         sampling=sampling_of(
             max_tokens=asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
             stop=tuple(asked.stop_sequences or ()) or None,
         ),
         schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
         stream=bool(asked.stream),
-        ignored=(*given_names(asked, _IGNORED), *(("output_config.effort",) if config and config.effort else ())),
+        ignored=tuple(dict.fromkeys(ignored)),
     )  # fmt: skip
 
 
-def _blocks(message: _MessagesMessage, number: int) -> Iterable[Block]:
+def _tools(tools: Iterable[_MessagesTool], wait_s: float, ignored: list[str]) -> Iterable[ToolDefinition]:
+    """Yield the tools of the program. The vendor's own tools run nowhere here, and are left out."""
+    for tool in tools:
+        if tool.type in (None, "custom"):
+            yield tool_definition(tool.name, tool.description, tool.input_schema, wait_s)
+        else:
+            ignored.append(f"tools.{tool.type[:40]}")
+
+
+def _parts(content: str | Iterable[JsonObject] | None, at: str, ignored: list[str], *, strict: bool) -> Iterable[_Part]:
+    """Yield the blocks of a content. What no backend can use is left out, unless it is new (`strict`). Raises `GatewayError`."""
+    for given in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+        kind = str(given.get("type"))
+        if (type_ := _PARTS.get(kind)) is not None:
+            try:
+                yield msgspec.convert(given, type_)
+            except msgspec.ValidationError as error:
+                raise refused(f"the body is wrong: {error}", at) from None
+        elif strict and kind not in _LEFT_OUT and not kind.endswith(_RESULTS):
+            raise refused(f"a block of type {kind[:40]!r} is not known here", at, kind="unsupported")
+        else:
+            ignored.append(f"content.{kind[:40]}")
+
+
+def _blocks(message: _MessagesMessage, number: int, ignored: list[str], *, strict: bool) -> Iterable[Block]:
     at = f"messages[{number}].content"
-    for part in [_MessagesText(message.content)] if isinstance(message.content, str) else message.content:
+    for part in _parts(message.content, at, ignored, strict=strict):
         cache = bool(getattr(part, "cache_control", None))
         match part:
             case _MessagesText():
@@ -156,20 +192,23 @@ def _blocks(message: _MessagesMessage, number: int) -> Iterable[Block]:
                 yield ToolUseBlock(id=part.id, name=part.name, input=part.input, cache=cache)
             case _Result():
                 yield ToolResultBlock(
-                    tool_use_id=part.tool_use_id, content=_content(part, at), is_error=part.is_error, cache=cache
+                    tool_use_id=part.tool_use_id,
+                    content=_content(part, at, ignored),
+                    is_error=part.is_error,
+                    cache=cache,
                 )
-            case _Thinking():
+            case _Thinking() if part.signature:  # without one, no API takes it back
                 yield ThinkingBlock(text=part.thinking, signature=part.signature)
-            case _Redacted():
-                continue
 
 
-def _content(result: _Result, at: str) -> str | tuple[TextBlock | ImageBlock, ...]:
+def _content(result: _Result, at: str, ignored: list[str]) -> str | tuple[TextBlock | ImageBlock, ...]:
     if result.content is None or isinstance(result.content, str):
         return check_text(result.content or "")
+    parts = _parts(result.content, at, ignored, strict=False)
     return tuple(
         TextBlock(text=check_text(part.text)) if isinstance(part, _MessagesText) else _image(part, at)
-        for part in result.content
+        for part in parts
+        if isinstance(part, _MessagesText | _MessagesImage)
     )
 
 
@@ -186,4 +225,5 @@ def _joined(content: str | Iterable[_MessagesText] | None) -> str:
 def _system(message: _MessagesMessage) -> str:
     if isinstance(message.content, str):
         return check_text(message.content)
-    return _joined(part for part in message.content if isinstance(part, _MessagesText))
+    parts = _parts(message.content, "messages", [], strict=False)
+    return _joined(part for part in parts if isinstance(part, _MessagesText))

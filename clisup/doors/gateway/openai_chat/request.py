@@ -12,15 +12,16 @@ from clisup.doors.gateway.failures import refused
 from clisup.doors.gateway.requests import (
     AnswerRequest,
     check_text,
-    conversation,
     data_image,
     decode,
     format_schema,
     given_names,
+    prompted,
     sampling_of,
     takes_tools,
     tool_definition,
     tool_input,
+    unknown_names,
 )
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from clisup.llm.tools import ToolDefinition
@@ -144,11 +145,12 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
     asked = decode(ChatBody, body)
     _check(asked)
     with_tools = takes_tools(asked.tool_choice)
-    system = [_joined(message.content) for message in asked.messages if isinstance(message, _System | _Developer)]
+    told = [_joined(message.content) for message in asked.messages if isinstance(message, _System | _Developer)]
+    messages, system = prompted(_messages(asked.messages), "\n\n".join(text for text in told if text.strip()) or None)
     return AnswerRequest(
         model=asked.model,
-        messages=conversation(_messages(asked.messages)),
-        system="\n\n".join(text for text in system if text.strip()) or None,
+        messages=messages,
+        system=system,
         tools=_tools(asked.tools or (), wait_s) if with_tools else (),
         sampling=sampling_of(
             max_tokens=asked.max_completion_tokens or asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
@@ -157,7 +159,7 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
         schema=_schema(asked.response_format),
         stream=bool(asked.stream),
         tell_usage=not asked.stream or bool(asked.stream_options and asked.stream_options.include_usage),
-        ignored=given_names(asked, _IGNORED),
+        ignored=(*given_names(asked, _IGNORED), *unknown_names(body, ChatBody)),
     )  # fmt: skip
 
 

@@ -13,17 +13,19 @@ from clisup.doors.gateway.failures import refused
 from clisup.doors.gateway.requests import (
     AnswerRequest,
     check_text,
-    conversation,
     data_image,
     decode,
     format_schema,
     given_names,
+    prompted,
     sampling_of,
     takes_tools,
     tool_definition,
     tool_input,
+    unknown_names,
 )
 from clisup.llm.messages import ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from clisup.llm.tools import ToolDefinition
 
 __all__ = ["read_responses"]
 
@@ -64,10 +66,12 @@ class _Output(Struct):
 
 
 class _ItemTool(Struct):
-    name: str
+    name: str = ""
     description: str | None = None
     parameters: JsonObject | None = None
-    type: Literal["function"] = "function"
+    type: str = "function"
+    tools: list[_ItemTool] = []
+    """Functions of a `namespace` (codex)."""
 
 
 class _ItemFormat(Struct):
@@ -119,21 +123,35 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
         raise refused("there is no input", "input")
     items = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
     system: list[str] = [asked.instructions] if asked.instructions else []
-    messages = tuple(_messages(items, system))
+    ignored = [*given_names(asked, _IGNORED), *unknown_names(body, ResponsesBody)]
+    messages: Iterable[Message] = tuple(_messages(items, system, ignored))
+    told = check_text("\n\n".join(system)) or None
+    messages, told = (
+        (_new(messages), told) if asked.previous_response_id else prompted(messages, told if items else None)
+    )
     return AnswerRequest(
         model=asked.model,
-        messages=_new(messages) if asked.previous_response_id else conversation(messages),
-        system=check_text("\n\n".join(system)) or None,
-        tools=tuple(tool_definition(tool.name, tool.description, tool.parameters, wait_s) for tool in asked.tools or ())
-        if with_tools
-        else (),
+        messages=messages,
+        system=told,
+        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if with_tools else (),
         sampling=sampling_of(max_tokens=asked.max_output_tokens, temperature=asked.temperature, top_p=asked.top_p),
         schema=_schema(asked.text.format if asked.text else None),
         stream=bool(asked.stream),
         keep=asked.store is not False,
         previous=asked.previous_response_id,
-        ignored=given_names(asked, _IGNORED),
+        ignored=tuple(dict.fromkeys(ignored)),
     )
+
+
+def _tools(tools: Iterable[_ItemTool], wait_s: float, ignored: list[str]) -> Iterable[ToolDefinition]:
+    """Yield the functions, also those of a namespace. Tools that nobody here can run are left out."""
+    for tool in tools:
+        if tool.type == "function":
+            yield tool_definition(tool.name, tool.description, tool.parameters, wait_s)
+        elif tool.type == "namespace":
+            yield from _tools(tool.tools, wait_s, ignored)
+        else:
+            ignored.append(f"tools.{tool.type[:40]}")
 
 
 def _check(asked: ResponsesBody) -> None:
@@ -150,8 +168,8 @@ def _new(messages: Iterable[Message]) -> tuple[Message, ...]:
     return (Message(role="user", content=tuple(block for message in found for block in message.content)),)
 
 
-def _messages(items: Iterable[JsonObject], system: list[str]) -> Iterable[Message]:
-    """Return the messages. Texts of the system are appended to `system`."""
+def _messages(items: Iterable[JsonObject], system: list[str], ignored: list[str]) -> Iterable[Message]:
+    """Return the messages. Texts of the system are appended to `system`, and types of items that are left out to `ignored`."""
     for number, item in enumerate(items):
         at, kind = f"input[{number}]", item.get("type", "message")
         if kind == "message":
@@ -171,6 +189,8 @@ def _messages(items: Iterable[JsonObject], system: list[str]) -> Iterable[Messag
             told = result.output if isinstance(result.output, str) else tuple(_blocks(result.output, at))
             content = check_text(told) if isinstance(told, str) else told
             yield Message(role="user", content=(ToolResultBlock(tool_use_id=result.call_id, content=content),))
+        elif str(kind).endswith(("_call", "_call_output")):
+            ignored.append(f"input.{str(kind)[:40]}")  # of a tool that only the vendor runs
         elif kind != "reasoning":  # encrypted thinking of another provider
             raise refused(f"an item of type {str(kind)[:40]!r} is not known here", at, kind="unsupported")
 
