@@ -115,7 +115,7 @@ def test_the_pages_stay_short() -> None:
     assert words(ROOT / "README.md") <= 900
     assert words(ROOT / "CONTRIBUTING.md") <= 600
     assert (
-        words(*(path for path in PAGES if path != ROOT / "README.md")) <= 69_000
+        words(*(path for path in PAGES if path != ROOT / "README.md")) <= 69_500
     )  # 60,000 for one box, 600 for faults from public reports, the rest for the fleet, the doors and backends of others
 
 

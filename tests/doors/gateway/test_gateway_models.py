@@ -27,7 +27,7 @@ class Providers:
     async def models(self, backend: str) -> list[str]:
         self.asked.append(backend)
         if backend == "c":
-            raise WorldError("refused", kind="network")
+            raise WorldError("refused", kind="backend_unavailable")
         if backend != "good":
             await trio.sleep_forever()
         return ["m"]
