@@ -98,6 +98,9 @@ class _ApiAdapter(ClaudeAdapter):
         return ()
 
 
+_TOOL_PARAMS = ("tool_choice", "parallel_tool_calls")
+
+
 class AnthropicApiAdapter(_ApiAdapter):
     """The Anthropic Messages API."""
 
@@ -106,7 +109,9 @@ class AnthropicApiAdapter(_ApiAdapter):
     )
     packages = ("anthropic",)
     login_keys = ("ANTHROPIC_API_KEY",)
-    capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop"))
+    capabilities = replace(
+        _ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", *_TOOL_PARAMS)
+    )
 
     def api_name(self, request: LaunchRequest) -> str:
         """Return the worker's name for the API."""
@@ -119,7 +124,9 @@ class OpenAiApiAdapter(_ApiAdapter):
     kind = fields = "openai-api"
     packages = ("openai",)
     login_keys = ("OPENAI_API_KEY",)
-    capabilities = replace(_ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", "seed"))
+    capabilities = replace(
+        _ApiAdapter.capabilities, sampling=("max_tokens", "temperature", "top_p", "stop", "seed", *_TOOL_PARAMS)
+    )
 
     def api_name(self, request: LaunchRequest) -> str:
         """Return the worker's name for the API."""

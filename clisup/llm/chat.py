@@ -25,7 +25,8 @@ from clisup.llm.tools import AnyTool, Tool, ToolDefinition, as_tools, definition
 class Sampling(NamedOptions):
     """Params of each answer. None means the backend's own value. CLIs have no such params and refuse them (`Unsupported`).
 
-    `stop` is a text, or several texts, at which the answer ends. Raises `UsageError` for values that no API takes.
+    `stop` is a text, or several texts, at which the answer ends. `tool_choice` is `any`, or `tool:` and the name of the tool that the
+    model has to call first. Raises `UsageError` for values that no API takes.
     """
 
     max_tokens: int | None = Field(default=None, gt=0, strict=True)
@@ -33,6 +34,8 @@ class Sampling(NamedOptions):
     top_p: float | None = Field(default=None, gt=0, le=1, strict=True)
     stop: tuple[Annotated[str, Field(min_length=1, strict=True)], ...] | None = None
     seed: int | None = Field(default=None, strict=True)
+    tool_choice: str | None = Field(default=None, strict=True, pattern=r"^(any|tool:.{1,128})$")
+    parallel_tool_calls: bool | None = Field(default=None, strict=True)
 
     @field_validator("stop", mode="before")
     @classmethod

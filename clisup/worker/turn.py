@@ -111,6 +111,9 @@ class WorkerTurn:
                 return True
             if not message.calls or message.stop_reason in _CUT_ENDS:
                 return self._finish(message)
+            # A choice that held for ever would never let the model answer.
+            sampling = {name: value for name, value in self._request.sampling.items() if name != "tool_choice"}
+            self._request = replace(self._request, sampling=sampling)
             calls = [call for call in message.calls if call["name"] not in self._own]
             stopped = await self._run(calls, message)
             if len(calls) < len(message.calls):

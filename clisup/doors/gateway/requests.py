@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -17,9 +17,9 @@ from clisup.llm.messages import ImageBlock, Message, ToolResultBlock
 from clisup.llm.tools import ToolDefinition
 
 __all__ = [
-    "MAX_MESSAGES", "AnswerRequest", "check_text", "conversation", "data_image", "decode", "format_schema", "given_names", "image",
-    "object_schema", "prompted", "results_only", "sampling_of", "takes_tools", "tool_definition", "tool_input",
-    "unknown_names",
+    "MAX_MESSAGES", "AnswerRequest", "ToolChoice", "check_text", "conversation", "data_image", "decode", "format_schema",
+    "given_names", "image", "object_schema", "prompted", "results_only", "sampling_of", "tool_choice", "tool_definition",
+    "tool_input", "unknown_names",
 ]  # fmt: skip
 
 MAX_MESSAGES = 20_000
@@ -31,6 +31,7 @@ _RAW: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[s
 _NULL = msgspec.Raw(b"null")
 _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
 _MOST_NAMES = 32
+_NAME_CHARS = 128
 _ABOUT = frozenset({"metadata", "user", "service_tier", "store", "safety_identifier", "prompt_cache_key", "betas"})
 """Parameters about a request. They change no answer, so that no header names them."""
 _PLACE = re.compile(r" - at `(.*)`$")
@@ -164,11 +165,31 @@ def format_schema(kind: str, schema: JsonObject | None, param: str) -> JsonObjec
     return {"type": "object"} if kind == "json_object" else object_schema(schema, param)
 
 
-def takes_tools(choice: object) -> bool:
-    """Tell whether the model may call tools. Raises `GatewayError` for a choice that forces a call."""
-    if choice not in (None, "auto", "none"):
-        raise refused('tool_choice is "auto" or "none": no backend can be forced', "tool_choice", kind="unsupported")
-    return choice != "none"
+class ToolChoice(NamedTuple):
+    """What a request says about calls: whether the model may call tools, and the params that force it."""
+
+    allowed: bool
+    params: JsonObject
+
+
+def tool_choice(choice: object, parallel: bool | None = None) -> ToolChoice:
+    """Read the choice of a tool in the form of any dialect. Raises `GatewayError` for a choice that none has.
+
+    The forms are `auto`, `none`, `required` and `any`, alone or as `type`, and a tool by its name.
+    """
+    params: JsonObject = {} if parallel is None else {"parallel_tool_calls": parallel}
+    given = choice if isinstance(choice, dict) else {"type": choice}
+    kind, function = given.get("type"), given.get("function")
+    name = given.get("name") or (function.get("name") if isinstance(function, dict) else None)
+    if kind in (None, "auto", "none"):
+        return ToolChoice(kind != "none", params)
+    if kind in ("required", "any"):
+        return ToolChoice(True, {"tool_choice": "any", **params})
+    if kind in ("function", "tool") and isinstance(name, str) and 0 < len(name) <= _NAME_CHARS:
+        return ToolChoice(True, {"tool_choice": f"tool:{check_text(name)}", **params})
+    raise refused(
+        'tool_choice is "auto", "none", "required", or a function by its name', "tool_choice", kind="unsupported"
+    )
 
 
 def given_names(asked: msgspec.Struct, names: Iterable[str]) -> tuple[str, ...]:

@@ -311,6 +311,12 @@ def _within(request: AnswerRequest, served: ServedModel) -> tuple[AnswerRequest,
     """Return the request without the sampling that the backend lacks, and all names without effect. Raises `GatewayError`."""
     has = served.can.get("sampling") or ()
     lacking = [name for name in request.sampling if name not in has]
+    if "tool_choice" in lacking:
+        raise refused(
+            f'tool_choice of {served.name.backend} is "auto" or "none": its CLI cannot be forced',
+            "tool_choice",
+            kind="unsupported",
+        )
     if request.schema is not None and not served.can.get("structured"):
         raise refused(f"{served.name.backend} gives no answers by a schema", kind="unsupported")
     if request.tools and not (served.can.get("tools") or served.can.get("caller_tools")):

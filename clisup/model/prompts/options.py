@@ -57,7 +57,11 @@ Tools = Annotated[list[ToolSpec], Field(min_length=1, max_length=MAX_TOOLS), Aft
 
 
 class SamplingParams(BaseModel):
-    """Sampling of one answer. `max_tokens` limits its length, `stop` ends it, and `seed` repeats it as far as the API can."""
+    """Sampling of one answer. `max_tokens` limits its length, `stop` ends it, and `seed` repeats it as far as the API can.
+
+    `tool_choice` is `any` (the model has to call a tool), or `tool:` and the name of the tool to call. It holds for the first answer
+    of a turn. `parallel_tool_calls`: whether one answer may have several calls.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -66,6 +70,8 @@ class SamplingParams(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=1024)]], Field(max_length=16)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    tool_choice: Annotated[str, Field(pattern=r"^(any|tool:.{1,128})$")] | None = None
+    parallel_tool_calls: bool | None = None
 
 
 MAX_SCHEMA_BYTES = 96 * 1024  # as `schema_text` writes it: one word of a command line holds 128 KiB

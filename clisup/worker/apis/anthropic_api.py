@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, load, stream_items
+from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, forced_tool, load, stream_items
 from clisup.worker.apis.events import OPAQUE, Event, StreamError
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
@@ -87,6 +87,7 @@ def request_fields(request: ApiRequest) -> JsonObject:
             fields["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": STRUCTURED_TOOL}
     if tools:
         fields["tools"] = tools
+        fields |= _tool_choice(request, fields.get("tool_choice"))
     output = _output(request)
     if output:
         fields["output_config"] = output
@@ -97,6 +98,16 @@ def request_fields(request: ApiRequest) -> JsonObject:
     if sampling.get("stop"):
         fields["stop_sequences"] = list(sampling["stop"])
     return fields
+
+
+def _tool_choice(request: ApiRequest, chosen: Any) -> JsonObject:
+    """Return the field about calls. One that is `chosen` already stays."""
+    choice: JsonObject | None = chosen
+    if choice is None and (name := forced_tool(request)) is not None:
+        choice = {"type": "tool", "name": name} if name else {"type": "any"}
+    if request.sampling.get("parallel_tool_calls") is False:
+        choice = {"type": "auto", **(choice or {}), "disable_parallel_tool_use": True}
+    return {} if choice is None else {"tool_choice": choice}
 
 
 def _messages(messages: Sequence[Mapping[str, Any]]) -> list[JsonObject]:

@@ -49,6 +49,12 @@ class ApiRequest:
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
+def forced_tool(request: ApiRequest) -> str | None:
+    """Return the name of the tool that the model has to call, "" for any of them, or None."""
+    choice = request.sampling.get("tool_choice")
+    return None if choice is None else str(choice).removeprefix("tool:") if str(choice).startswith("tool:") else ""
+
+
 class Api(Protocol):
     """Client of one API."""
 

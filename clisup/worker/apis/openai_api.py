@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, load, stream_items
+from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, forced_tool, load, stream_items
 from clisup.worker.apis.chat_stream import ChatStream
 from clisup.worker.apis.events import Event
 from clisup.worker.apis.failures import Endpoint
@@ -87,6 +87,7 @@ def chat_fields(request: ApiRequest, *, own: bool) -> JsonObject:
     tools = chat_tools(_tools(request))
     if tools:
         fields["tools"] = tools
+        fields |= _tool_params(request, lambda name: {"type": "function", "function": {"name": name}})
     if request.schema is not None and request.by_tool:
         forced = {"type": "function", "function": {"name": STRUCTURED_TOOL}}
         fields["tool_choice"] = "required" if request.tools else forced
@@ -111,6 +112,7 @@ def responses_fields(request: ApiRequest) -> JsonObject:
     tools = responses_tools(_tools(request))
     if tools:
         fields["tools"] = tools
+        fields |= _tool_params(request, lambda name: {"type": "function", "name": name})
     if request.schema is not None and request.by_tool:
         fields["tool_choice"] = "required" if request.tools else {"type": "function", "name": STRUCTURED_TOOL}
     elif request.schema is not None:
@@ -122,6 +124,16 @@ def responses_fields(request: ApiRequest) -> JsonObject:
         fields["max_output_tokens"] = sampling["max_tokens"]
     given = {name: sampling.get(name) for name in ("temperature", "top_p")}
     return fields | {name: value for name, value in given.items() if value is not None}
+
+
+def _tool_params(request: ApiRequest, of_name: Callable[[str], JsonObject]) -> JsonObject:
+    """Return the fields about calls: which tool the model has to call, and whether an answer may have several calls."""
+    params: JsonObject = {}
+    if (choice := forced_tool(request)) is not None:
+        params["tool_choice"] = of_name(choice) if choice else "required"
+    if (parallel := request.sampling.get("parallel_tool_calls")) is not None:
+        params["parallel_tool_calls"] = parallel
+    return params
 
 
 def _schema(schema: Any) -> JsonObject:

@@ -130,10 +130,10 @@ def test_no_address_of_an_image_is_loaded(url: str) -> None:
 @pytest.mark.parametrize(
     ("reader", "body", "more"),
     [
-        (read_chat, CHAT, {"n": 2}), (read_chat, CHAT, {"logprobs": True}), (read_chat, CHAT, {"tool_choice": "required"}),
+        (read_chat, CHAT, {"n": 2}), (read_chat, CHAT, {"logprobs": True}), (read_chat, CHAT, {"tool_choice": "whatever"}),
         (read_chat, CHAT, {"modalities": ["audio"]}), (read_responses, RESPONSES, {"background": True}),
-        (read_responses, RESPONSES, {"tool_choice": {"type": "function", "name": "add"}}),
-        (read_responses, RESPONSES, {"conversation": "conv_1"}), (read_messages, MESSAGES, {"tool_choice": {"type": "any"}}),
+        (read_responses, RESPONSES, {"tool_choice": {"type": "allowed_tools", "tools": []}}),
+        (read_responses, RESPONSES, {"conversation": "conv_1"}), (read_messages, MESSAGES, {"tool_choice": {"type": "tool"}}),
         (read_messages, MESSAGES, {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}),
     ],
 )  # fmt: skip
@@ -191,6 +191,30 @@ def test_a_parameter_that_nobody_here_knows_is_named(reader: Read, body: dict[st
 def test_a_system_message_alone_is_the_prompt() -> None:
     found = read(read_chat, {**CHAT, "messages": [{"role": "system", "content": "Say hello."}]})
     assert (found.system, [message.text for message in found.messages]) == (None, ["Say hello."])
+
+
+@pytest.mark.parametrize(
+    ("reader", "body", "choice", "said"),
+    [
+        (read_chat, CHAT, "required", "any"), (read_chat, CHAT, {"type": "function", "function": {"name": "add"}}, "tool:add"),
+        (read_responses, RESPONSES, "required", "any"), (read_responses, RESPONSES, {"type": "function", "name": "add"}, "tool:add"),
+        (read_messages, MESSAGES, {"type": "any"}, "any"), (read_messages, MESSAGES, {"type": "tool", "name": "add"}, "tool:add"),
+        (read_chat, CHAT, "auto", None), (read_messages, MESSAGES, {"type": "auto"}, None),
+    ],
+)  # fmt: skip
+def test_the_choice_of_a_tool_is_a_param_of_the_answer(
+    reader: Read, body: dict[str, Any], choice: Any, said: str | None
+) -> None:
+    assert read(reader, {**body, "tool_choice": choice}).sampling.get("tool_choice") == said
+    assert "tool_choice" not in read(reader, {**body, "tool_choice": choice, "tools": None}).sampling
+
+
+def test_calls_one_after_the_other_may_be_asked_for_in_each_dialect() -> None:
+    alone = {"parallel_tool_calls": False}
+    assert read(read_chat, CHAT | alone).sampling["parallel_tool_calls"] is False
+    assert read(read_responses, RESPONSES | alone).sampling["parallel_tool_calls"] is False
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    assert read(read_messages, {**MESSAGES, "tool_choice": choice}).sampling["parallel_tool_calls"] is False
 
 
 def test_tools_are_left_out_where_the_request_forbids_them() -> None:

@@ -19,7 +19,7 @@ from clisup.doors.gateway.requests import (
     image,
     object_schema,
     sampling_of,
-    takes_tools,
+    tool_choice,
     tool_definition,
     unknown_names,
 )
@@ -83,10 +83,6 @@ class _MessagesTool(Struct):
     type: str | None = None
 
 
-class _Choice(Struct):
-    type: Literal["auto", "any", "tool", "none"]
-
-
 class _MessagesFormat(Struct):
     schema: JsonObject
     type: Literal["json_schema"] = "json_schema"
@@ -106,7 +102,7 @@ class MessagesBody(Struct):
     system: str | list[_MessagesText] | None = None
     stream: bool | None = None
     tools: list[_MessagesTool] | None = None
-    tool_choice: _Choice | None = None
+    tool_choice: JsonObject | None = None
     output_config: _OutputConfig | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -126,7 +122,8 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     asked = decode(MessagesBody, body)
     if asked.container:
         raise refused("containers are not known here", "container", kind="unsupported")
-    with_tools = takes_tools(asked.tool_choice.type if asked.tool_choice else None)
+    parallel = None if asked.tool_choice is None else asked.tool_choice.get("disable_parallel_tool_use")
+    choice = tool_choice(asked.tool_choice, not parallel if isinstance(parallel, bool) else None)
     system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
     config = asked.output_config
     ignored = [*given_names(asked, _IGNORED), *unknown_names(body, MessagesBody)]
@@ -144,10 +141,10 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
         model=asked.model,
         messages=messages,
         system="\n\n".join(text for text in system if text.strip()) or None,
-        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if with_tools else (),
+        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if choice.allowed else (),
         sampling=sampling_of(
             max_tokens=asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
-            stop=tuple(asked.stop_sequences or ()) or None,
+            stop=tuple(asked.stop_sequences or ()) or None, **(choice.params if asked.tools else {}),
         ),
         schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
         stream=bool(asked.stream),

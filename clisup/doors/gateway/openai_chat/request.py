@@ -18,7 +18,7 @@ from clisup.doors.gateway.requests import (
     given_names,
     prompted,
     sampling_of,
-    takes_tools,
+    tool_choice,
     tool_definition,
     tool_input,
     unknown_names,
@@ -135,8 +135,7 @@ class ChatBody(Struct):
 
 
 _IGNORED = (
-    "frequency_penalty", "presence_penalty", "logit_bias", "reasoning_effort", "verbosity", "parallel_tool_calls",
-    "prediction", "web_search_options",
+    "frequency_penalty", "presence_penalty", "logit_bias", "reasoning_effort", "verbosity", "prediction", "web_search_options",
 )  # fmt: skip
 
 
@@ -144,17 +143,18 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ChatBody, body)
     _check(asked)
-    with_tools = takes_tools(asked.tool_choice)
+    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls)
     told = [_joined(message.content) for message in asked.messages if isinstance(message, _System | _Developer)]
     messages, system = prompted(_messages(asked.messages), "\n\n".join(text for text in told if text.strip()) or None)
     return AnswerRequest(
         model=asked.model,
         messages=messages,
         system=system,
-        tools=_tools(asked.tools or (), wait_s) if with_tools else (),
+        tools=_tools(asked.tools or (), wait_s) if choice.allowed else (),
         sampling=sampling_of(
             max_tokens=asked.max_completion_tokens or asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
             stop=tuple(asked.stop) if isinstance(asked.stop, list) else asked.stop, seed=asked.seed,
+            **(choice.params if asked.tools else {}),
         ),
         schema=_schema(asked.response_format),
         stream=bool(asked.stream),

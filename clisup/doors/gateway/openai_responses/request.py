@@ -19,7 +19,7 @@ from clisup.doors.gateway.requests import (
     given_names,
     prompted,
     sampling_of,
-    takes_tools,
+    tool_choice,
     tool_definition,
     tool_input,
     unknown_names,
@@ -111,14 +111,14 @@ class ResponsesBody(Struct):
     truncation: str | None = None
 
 
-_IGNORED = ("reasoning", "include", "max_tool_calls", "parallel_tool_calls", "top_logprobs", "truncation")
+_IGNORED = ("reasoning", "include", "max_tool_calls", "top_logprobs", "truncation")
 
 
 def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ResponsesBody, body)
     _check(asked)
-    with_tools = takes_tools(asked.tool_choice)
+    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls)
     if asked.previous_response_id and not asked.input:
         raise refused("there is no input", "input")
     items = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
@@ -133,8 +133,13 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
         model=asked.model,
         messages=messages,
         system=told,
-        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if with_tools else (),
-        sampling=sampling_of(max_tokens=asked.max_output_tokens, temperature=asked.temperature, top_p=asked.top_p),
+        tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if choice.allowed else (),
+        sampling=sampling_of(
+            max_tokens=asked.max_output_tokens,
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            **(choice.params if asked.tools else {}),
+        ),
         schema=_schema(asked.text.format if asked.text else None),
         stream=bool(asked.stream),
         keep=asked.store is not False,
