@@ -37,6 +37,7 @@ def later(decoder: CodexDecoder) -> CodexDecoder:
     return adapter.decoder(Carried(kept=decoder.kept), replace(request, prompt_id="p2"))
 
 
+@pytest.mark.fault(101)
 def last(recording: Recording, method: str) -> Line:
     return [line for line in recording.lines() if method_of(line) == method][-1]
 

@@ -52,6 +52,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.fault(104)
 @pytest.mark.parametrize("kind", SPOILED)
 def test_spoiled_settings_are_the_users_to_mend(kind: str) -> None:
     """opencode 1.18.34 and qwen 0.24.4 say so; the words are theirs, without what follows."""

@@ -63,6 +63,7 @@ def feed(decoder: Decoder, frame: Frame) -> None:
     assert decoder.decode(Line(0, len(data), data)).terminal is None
 
 
+@pytest.mark.fault(102)
 @pytest.mark.parametrize("kind", TOLD)
 def test_a_failure_without_an_end_is_open_work_until_the_cli_goes_on(kind: str) -> None:
     told, goes_on, error_kind, words = TOLD[kind]

@@ -66,6 +66,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.fault(102)
 def codex(serve: Callable[..., Harness], path: Path, kind: str, body: str, **timeouts: float) -> Harness:
     path.write_text(HEAD + body)
     limits = "\n".join(f"{name} = {value}" for name, value in timeouts.items())

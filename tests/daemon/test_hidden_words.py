@@ -25,6 +25,7 @@ SAID = {
 }
 
 
+@pytest.mark.fault(105)
 @pytest.mark.parametrize("where", SAID)
 def test_the_error_of_a_turn_holds_no_secret(serve: Callable[..., Harness], tmp_path: Path, where: str) -> None:
     (tmp_path / "codex.py").write_text(HEAD + SAID[where])

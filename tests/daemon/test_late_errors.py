@@ -27,6 +27,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.fault(103)
 @pytest.mark.parametrize(("request_between", "told"), [(False, ("completed", "Well.")), (True, ("failed", ""))])
 def test_an_error_behind_the_answer_fails_the_turn_only_after_another_request(
     serve: Callable[..., Harness], tmp_path: Path, request_between: bool, told: tuple[str, str]
