@@ -166,7 +166,7 @@ def format_schema(kind: str, schema: JsonObject | None, param: str) -> JsonObjec
 
 
 class ToolChoice(NamedTuple):
-    """What a request says about calls: whether the model may call tools, and the params that force it."""
+    """Rules of a request about calls: whether the model may call tools, and the params that force it."""
 
     allowed: bool
     params: JsonObject
