@@ -92,5 +92,6 @@ def test_a_refused_field_is_left_out_or_renamed_once_and_that_is_remembered() ->
     assert optional.refuse("body.stream_options: Extra inputs are not permitted")
     assert not optional.refuse("body.stream_options: Extra inputs are not permitted")
     assert not optional.refuse("the model is too small")
+    assert not optional.refuse("max_tokens is too large: 99999. This model supports at most 8192 completion tokens.")
     assert optional.refuse("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
     assert optional.apply(fields) == {"model": "m", "max_completion_tokens": 5}

@@ -72,6 +72,13 @@ class Api(Protocol):
         """Leave out or rename the optional field that this refusal names, from now on. Return False if it names none."""
 
 
+_UNKNOWN_FIELD = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|extra (?:inputs|fields)|extra_forbidden|not permitted|not allowed|"
+    r"instead|no such (?:field|param)",
+    re.IGNORECASE,
+)
+
+
 class OptionalFields:
     """Fields that the worker adds by itself, and that some providers refuse: each is left out or renamed after a refusal.
 
@@ -83,7 +90,12 @@ class OptionalFields:
         self._refused: set[str] = set()
 
     def refuse(self, refusal: str) -> bool:
-        """Note the field that a refusal names. Return False for a refusal that names none, or one that is left out already."""
+        """Note the field that a refusal names as unknown. Return False for any other refusal, and for a field that was noted before.
+
+        A refused value is no refused field: "max_tokens is too large".
+        """
+        if not _UNKNOWN_FIELD.search(refusal):
+            return False
         for name in self._names:
             if name not in self._refused and re.search(rf"\b{name}\b", refusal):
                 self._refused.add(name)
