@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from clisup.stream_json.frames import Frame, Frames, token_usage
-from clisup.worker.apis.events import OPAQUE, ApiMessage, Event
+from clisup.worker.apis.events import ApiMessage, Event
 from clisup.worker.apis.failures import RequestFailure
 from clisup.worker.turn_usage import TurnUsage
 
@@ -57,8 +57,8 @@ class TurnWriter:
             self._stream(held)
         self._held = []
         if ended is not None:
-            self.send(self.frames.assistant(self.message.id, _shown(ended), self._message_usage))
-        self._stream(_shown(event))
+            self.send(self.frames.assistant(self.message.id, ended, self._message_usage))
+        self._stream(event)
 
     def abandon(self) -> None:
         """Retract the unfinished block of an answer that broke off."""
@@ -149,11 +149,6 @@ class TurnWriter:
 
     def _stream(self, event: Event) -> None:
         self.send(self.frames.stream(event, self.message.id))
-
-
-def _shown(value: Event) -> Event:
-    """Return a block or event without the fields that only its API understands."""
-    return {name: field for name, field in value.items() if name != OPAQUE}
 
 
 def _aborted(*, in_tool: bool) -> str:

@@ -14,6 +14,7 @@ from clisup.client.aio_session import AsyncEvents, AsyncHistory, AsyncSession
 from clisup.client.events import Envelope, Gap, MessageStop
 from clisup.doors.gateway.answers import WholeAnswer, encode
 from clisup.doors.gateway.failures import GatewayError, failure_of, refused
+from clisup.doors.gateway.kept_thinking import KeptThinking
 from clisup.doors.gateway.parked import ParkedCalls, call_id, call_mark
 from clisup.errors import ClisupError
 from clisup.llm.answers import Completion, Finished, FinishReason, MessageDone, ModelName, Retracted, TextDelta
@@ -47,6 +48,7 @@ class AnswerPlace:
     call_prefix: str = "call_"
     ends: str = ""
     over: bool = False
+    thinking: KeptThinking | None = None
 
 
 class AnswerBegun(NamedTuple):
@@ -172,6 +174,8 @@ class _Fold:
         if self._number or completion.usage.total_tokens is None:
             usage = Usage.total(self._usages) if self._usages else usage
         calls = tuple(self._own(call) for call in completion.tool_calls)
+        if self._place.native and self._place.thinking is not None:
+            self._place.thinking.keep(calls, completion.message)
         return [*items, WholeAnswer(text, calls, completion.finish_reason, usage)]
 
     def _own(self, call: ToolUseBlock) -> ToolUseBlock:

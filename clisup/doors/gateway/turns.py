@@ -15,6 +15,7 @@ from clisup.client.events import PromptAccepted, ToolUse
 from clisup.client.reconnect import new_key
 from clisup.doors.gateway.answers import Dialect
 from clisup.doors.gateway.failures import GatewayError, failure_of, refused
+from clisup.doors.gateway.kept_thinking import KeptThinking
 from clisup.doors.gateway.models import ModelBook, ServedModel
 from clisup.doors.gateway.parked import call_mark, session_of_call
 from clisup.doors.gateway.reading import AnswerPlace
@@ -78,6 +79,7 @@ class TurnDesk:
         client: Callable[[], Awaitable[AsyncClient]],
     ) -> None:  # fmt: skip
         self._settings, self._models, self._sessions, self._client = settings, models, sessions, client
+        self._thinking = KeptThinking()
 
     async def place(self, request: AnswerRequest, by: AskedBy, dialect: Dialect) -> tuple[AnswerPlace, list[str]]:
         """Begin the turn of a request, or find it. Return the place of the answer, and the parameters without effect.
@@ -88,6 +90,8 @@ class TurnDesk:
             client = await self._client()
             served = await self._models.find(client, request.model)
             request, ignored = _within(request, served)
+            if served.can.get("caller_tools"):
+                request = replace(request, messages=self._thinking.restored(request.messages))
             found = await self._continued(client, request, served.name)
             if found is None and request.previous is not None:
                 found = await self._after(client, request, by, served)
@@ -100,6 +104,7 @@ class TurnDesk:
         except (ClisupError, LLMError) as error:
             raise GatewayError(failure_of(error)) from error
         found.call_prefix, found.schema = dialect.call_prefix, request.schema is not None
+        found.thinking = self._thinking
         return found, ignored
 
     # -- a request with results of a parked turn

@@ -8,7 +8,7 @@ from typing import Any
 
 from clisup.worker import JsonObject
 from clisup.worker.apis.api import ApiRequest, OptionalFields, client_options, forced_tool, load, stream_items
-from clisup.worker.apis.events import OPAQUE, Event, StreamError
+from clisup.worker.apis.events import Event, StreamError
 from clisup.worker.apis.failures import Endpoint
 from clisup.worker.apis.schemas import STRUCTURED_TOOL, schema_tool
 
@@ -117,7 +117,7 @@ def _messages(messages: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
     for message in reversed(messages):
         blocks: list[JsonObject] = []
         for block in reversed(message["content"]):
-            kept = {name: value for name, value in block.items() if name != OPAQUE}
+            kept = dict(block)
             marks += "cache_control" in kept
             if marks > MAX_MARKS:
                 kept.pop("cache_control", None)

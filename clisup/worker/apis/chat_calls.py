@@ -50,8 +50,8 @@ class ChatCalls:
 
     @property
     def opaque(self) -> dict[str, Event]:
-        """Return the opaque fields of the calls, by their key in the answer."""
-        return {call.key: call.opaque for call in self._calls if call.opaque}
+        """Return the opaque fields of the calls, by their ids."""
+        return {call.id: call.opaque for call in self._calls if call.opaque}
 
     def take(self, piece: Mapping[str, Any]) -> list[Event]:
         """Return the events of one piece. A call begins with its name, and waits a moment for its id."""
@@ -88,12 +88,19 @@ class ChatCalls:
         events: list[Event] = []
         if not call.begun:
             call.begun = True
-            own = f"call_{self._answer.message_id}_{call.key}"
-            events = self._answer.tool(call.key, call.id or own, call.name)
+            call.id = self._own_id(call)
+            events = self._answer.tool(call.key, call.id, call.name)
         if call.arguments.strip() == _EMPTY:
             return events
         told, call.sent = call.arguments[call.sent :], len(call.arguments)
         return [*events, *self._answer.arguments(call.key, told)]
+
+    def _own_id(self, call: _Call) -> str:
+        """Return the id of a call. One without an id, or with that of another call of the answer, gets an id of its own."""
+        taken = {other.id for other in self._calls if other.begun and other is not call}
+        if call.id and call.id not in taken:
+            return call.id
+        return f"{call.id}_{call.key}" if call.id else f"call_{self._answer.message_id}_{call.key}"
 
 
 def _is_another(call: _Call, call_id: str, name: str, *, has_index: bool) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from clisup.worker.apis.chat_calls import ChatCalls
 from clisup.worker.apis.events import AnswerBuilder, Event, StreamError, shape_errors, usage_of
@@ -62,9 +62,10 @@ class ChatStream:
         events = self._calls.finish()
         if self._answer.has_tool() and reason not in _CUT:
             reason = "tool_use"  # some servers end an answer with calls by "stop", or by a word of their own
-        if self._opaque:
-            events += self._answer.signature(json.dumps({"message": self._opaque}, separators=(",", ":")))
-        return [*events, *self._answer.end(reason, self._usage or {}, self._calls.opaque)]
+        if self._opaque or self._calls.opaque:
+            back = {"message": self._opaque, "calls": self._calls.opaque}
+            events += self._answer.signature(json.dumps(back, separators=(",", ":")))
+        return [*events, *self._answer.end(reason, self._usage or {})]
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Event]:
         groq = chunk.get("x_groq") or {}
@@ -122,16 +123,23 @@ class ChatStream:
             self._opaque[name] = [*known, *value] if isinstance(known, list) and isinstance(value, list) else value
 
 
-def message_fields(block: Mapping[str, Any]) -> Event:
-    """Return the fields of a message in which a thinking block goes back; none for thinking of another API."""
+class FieldsBack(NamedTuple):
+    """Fields in which a thinking block goes back: of the message, and of its calls by their ids."""
+
+    message: Event
+    calls: dict[str, Event]
+
+
+def fields_back(block: Mapping[str, Any]) -> FieldsBack:
+    """Return the fields in which a thinking block goes back; none for thinking of another API."""
     signature = str(block.get("signature") or "")
     if signature in _REASONING_FIELDS:
-        return {signature: block["thinking"]}
+        return FieldsBack({signature: block["thinking"]}, {})
     try:
-        kept = json.loads(signature)["message"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
+        kept = json.loads(signature)
+        return FieldsBack(dict(kept["message"]), {str(name): dict(fields) for name, fields in kept["calls"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return FieldsBack({}, {})
 
 
 def chat_usage(usage: Mapping[str, Any]) -> Event:

@@ -21,10 +21,6 @@ _DELTAS = {
 }
 
 
-OPAQUE = "provider_fields"
-"""Field of a block for what only its own API understands. It stays in the history, and goes back to the same API."""
-
-
 class StreamError(Exception):
     """Error inside an answer's stream. `code` and `kind` are the API's own names for the error, or None."""
 
@@ -126,14 +122,10 @@ class AnswerBuilder:
         index, self._open = self._open[1], None
         return [{"type": "content_block_stop", "index": index}]
 
-    def end(self, stop_reason: str, usage: Event, opaque: Mapping[str, Event] | None = None) -> list[Event]:
-        """End all blocks and the message. `opaque` has fields of calls that the API needs back, by key."""
+    def end(self, stop_reason: str, usage: Event) -> list[Event]:
+        """End all blocks and the message."""
         closed = self.close()
-        kept = {self._tools[key]: {OPAQUE: fields} for key, fields in (opaque or {}).items()}
-        blocks: list[Event] = [
-            {"type": "content_block_stop", "index": index, **kept.get(index, {})}
-            for index in sorted(self._tools.values())
-        ]
+        blocks = [{"type": "content_block_stop", "index": index} for index in sorted(self._tools.values())]
         delta = {"stop_reason": stop_reason, "stop_sequence": None}
         return [*closed, *blocks, {"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
 
@@ -202,7 +194,6 @@ class ApiMessage:
             case "content_block_delta":
                 self._add(event["index"], event["delta"])
             case "content_block_stop":
-                self.blocks[event["index"]] |= {OPAQUE: event[OPAQUE]} if OPAQUE in event else {}
                 return self._end_block(event["index"])
             case "message_delta":
                 self.stop_reason = event["delta"].get("stop_reason")

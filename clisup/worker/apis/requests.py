@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clisup.worker import JsonObject
-from clisup.worker.apis.chat_stream import message_fields
-from clisup.worker.apis.events import OPAQUE
+from clisup.worker.apis.chat_stream import fields_back
 from clisup.worker.apis.responses_stream import reasoning_item
 
 Block = Mapping[str, Any]
@@ -52,9 +51,11 @@ def _blocks(message: Mapping[str, Any]) -> list[Block]:
 
 def _chat_answer(blocks: Sequence[Block]) -> list[Item]:
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
+    kept = [fields_back(block) for block in blocks if block["type"] == "thinking"]
+    opaque = {name: fields for back in kept for name, fields in back.calls.items()}
     calls = [
         {
-            **(block.get(OPAQUE) or {}),
+            **opaque.get(block["id"], {}),
             "id": block["id"],
             "type": "function",
             "function": {"name": block["name"], "arguments": _json(block["input"])},
@@ -67,10 +68,9 @@ def _chat_answer(blocks: Sequence[Block]) -> list[Item]:
     message: Item = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = calls
-    for block in blocks:
-        if block["type"] == "thinking":
-            for field, value in message_fields(block).items():
-                message[field] = message[field] + value if isinstance(message.get(field), str) else value
+    for back in kept:
+        for field, value in back.message.items():
+            message[field] = message[field] + value if isinstance(message.get(field), str) else value
     return [message]
 
 
