@@ -5,7 +5,7 @@ The end of an answer follows from the journal alone. So an answer that is read a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -49,6 +49,7 @@ class AnswerPlace:
     ends: str = ""
     over: bool = False
     thinking: KeptThinking | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 class AnswerBegun(NamedTuple):
@@ -176,6 +177,8 @@ class _Fold:
         calls = tuple(self._own(call) for call in completion.tool_calls)
         if self._place.native and self._place.thinking is not None:
             self._place.thinking.keep(calls, completion.message)
+        names = self._place.names
+        calls = tuple(call.model_copy(update={"name": names.get(call.name, call.name)}) for call in calls)
         return [*items, WholeAnswer(text, calls, completion.finish_reason, usage)]
 
     def _own(self, call: ToolUseBlock) -> ToolUseBlock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from clisup.llm.tools import ToolDefinition
 
 __all__ = [
     "MAX_MESSAGES", "AnswerRequest", "ToolChoice", "check_text", "conversation", "data_image", "decode", "format_schema",
-    "given_names", "image", "object_schema", "prompted", "results_only", "sampling_of", "tool_choice", "tool_definition",
-    "tool_input", "unknown_names",
+    "given_names", "image", "object_schema", "prompted", "results_only", "sampling_of", "short_name", "tool_choice",
+    "tool_definition", "tool_input", "unknown_names",
 ]  # fmt: skip
 
 MAX_MESSAGES = 20_000
@@ -31,7 +32,7 @@ _RAW: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[s
 _NULL = msgspec.Raw(b"null")
 _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
 _MOST_NAMES = 32
-_NAME_CHARS = 128
+_NAME_CHARS, _SHORT_CHARS = 128, 64
 _ABOUT = frozenset({"metadata", "user", "service_tier", "store", "safety_identifier", "prompt_cache_key", "betas"})
 """Parameters about a request. They change no answer, so that no header names them."""
 _PLACE = re.compile(r" - at `(.*)`$")
@@ -57,6 +58,8 @@ class AnswerRequest:
     keep: bool = False
     previous: str | None = None
     ignored: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Names of the program's tools by the shorter ones that the backend gets."""
 
 
 def decode(type_: type[_Body], body: bytes) -> _Body:
@@ -138,6 +141,14 @@ def tool_definition(
         return ToolDefinition(name, check_text(description or ""), {"type": "object", **given}, timeout_s=wait_s)
     except ClisupError as error:
         raise refused(error.message, "tools") from None
+
+
+def short_name(name: str) -> str:
+    """Return the name by which a backend gets a tool: Anthropic's API takes 128 characters, and others 64."""
+    if not _SHORT_CHARS < len(name) <= _NAME_CHARS:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    return f"{name[: _SHORT_CHARS - 17]}_{digest[:16]}"
 
 
 def tool_input(text: str, param: str) -> JsonObject:

@@ -104,7 +104,7 @@ class TurnDesk:
         except (ClisupError, LLMError) as error:
             raise GatewayError(failure_of(error)) from error
         found.call_prefix, found.schema = dialect.call_prefix, request.schema is not None
-        found.thinking = self._thinking
+        found.thinking, found.names = self._thinking, request.names
         return found, ignored
 
     # -- a request with results of a parked turn

@@ -162,6 +162,22 @@ def test_a_block_of_the_past_that_no_backend_can_use_is_left_out_and_named(kind:
     assert f"content.{kind}" in found.ignored and found.messages[-1].text == "Go on."
 
 
+def test_a_long_name_of_a_tool_is_shortened_alike_everywhere_and_can_be_told_back() -> None:
+    name, other = "mcp__" + "a" * 75, "mcp__" + "a" * 74 + "b"
+    tools = [{"name": each, "input_schema": {"type": "object"}} for each in (name, other)]
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": name, "input": {}}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "3"}]}
+    messages = [{"role": "user", "content": "a"}, call, result]
+    choice = {"type": "tool", "name": other}
+    found = read(read_messages, {**MESSAGES, "tools": tools, "messages": messages, "tool_choice": choice})
+    short = [tool.name for tool in found.tools]
+    assert [len(each) for each in short] == [64, 64] and [found.names[each] for each in short] == [name, other]
+    (use,) = (block for block in found.messages[1].content if isinstance(block, ToolUseBlock))
+    assert (use.name, found.sampling["tool_choice"]) == (short[0], f"tool:{short[1]}")
+    too_long = {**MESSAGES, "tools": [{"name": "a" * 129, "input_schema": {"type": "object"}}]}
+    assert refusal(read_messages, too_long).failure.status == 400
+
+
 def test_thinking_without_a_signature_is_left_out() -> None:
     said = {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "b"}]}
     messages = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "Go on."}]

@@ -19,6 +19,7 @@ from clisup.doors.gateway.requests import (
     image,
     object_schema,
     sampling_of,
+    short_name,
     tool_choice,
     tool_definition,
     unknown_names,
@@ -123,7 +124,7 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     if asked.container:
         raise refused("containers are not known here", "container", kind="unsupported")
     parallel = None if asked.tool_choice is None else asked.tool_choice.get("disable_parallel_tool_use")
-    choice = tool_choice(asked.tool_choice, not parallel if isinstance(parallel, bool) else None)
+    choice = tool_choice(_chosen(asked.tool_choice), not parallel if isinstance(parallel, bool) else None)
     system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
     config = asked.output_config
     ignored = [*given_names(asked, _IGNORED), *unknown_names(body, MessagesBody)]
@@ -149,14 +150,21 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
         schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
         stream=bool(asked.stream),
         ignored=tuple(dict.fromkeys(ignored)),
+        names={short: tool.name for tool in asked.tools or () if (short := short_name(tool.name)) != tool.name},
     )  # fmt: skip
+
+
+def _chosen(choice: JsonObject | None) -> JsonObject | None:
+    """Return the choice of a tool with the name that the backend knows."""
+    name = (choice or {}).get("name")
+    return {**choice, "name": short_name(name)} if choice and isinstance(name, str) else choice
 
 
 def _tools(tools: Iterable[_MessagesTool], wait_s: float, ignored: list[str]) -> Iterable[ToolDefinition]:
     """Yield the tools of the program. The vendor's own tools run nowhere here, and are left out."""
     for tool in tools:
         if tool.type in (None, "custom"):
-            yield tool_definition(tool.name, tool.description, tool.input_schema, wait_s)
+            yield tool_definition(short_name(tool.name), tool.description, tool.input_schema, wait_s)
         else:
             ignored.append(f"tools.{tool.type[:40]}")
 
@@ -186,7 +194,7 @@ def _blocks(message: _MessagesMessage, number: int, ignored: list[str], *, stric
             case _MessagesImage():
                 yield _image(part, at).model_copy(update={"cache": cache})
             case _Use():
-                yield ToolUseBlock(id=part.id, name=part.name, input=part.input, cache=cache)
+                yield ToolUseBlock(id=part.id, name=short_name(part.name), input=part.input, cache=cache)
             case _Result():
                 yield ToolResultBlock(
                     tool_use_id=part.tool_use_id,
