@@ -183,17 +183,19 @@ class ToolChoice(NamedTuple):
     params: JsonObject
 
 
-def tool_choice(choice: object, parallel: bool | None = None) -> ToolChoice:
-    """Read the choice of a tool in the form of any dialect. Raises `GatewayError` for a choice that none has.
+def tool_choice(choice: object, parallel: bool | None, *, has_tools: bool) -> ToolChoice:
+    """Read the choice of a tool in the form of any dialect. Raises `GatewayError` for a choice that none has, or without tools.
 
     The forms are `auto`, `none`, `required` and `any`, alone or as `type`, and a tool by its name.
     """
-    params: JsonObject = {} if parallel is None else {"parallel_tool_calls": parallel}
+    params: JsonObject = {} if parallel is None or not has_tools else {"parallel_tool_calls": parallel}
     given = choice if isinstance(choice, dict) else {"type": choice}
     kind, function = given.get("type"), given.get("function")
     name = given.get("name") or (function.get("name") if isinstance(function, dict) else None)
     if kind in (None, "auto", "none"):
         return ToolChoice(kind != "none", params)
+    if not has_tools:
+        raise refused("tool_choice forces a call, and there are no tools", "tool_choice")
     if kind in ("required", "any"):
         return ToolChoice(True, {"tool_choice": "any", **params})
     if kind in ("function", "tool") and isinstance(name, str) and 0 < len(name) <= _NAME_CHARS:

@@ -124,7 +124,9 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
     if asked.container:
         raise refused("containers are not known here", "container", kind="unsupported")
     parallel = None if asked.tool_choice is None else asked.tool_choice.get("disable_parallel_tool_use")
-    choice = tool_choice(_chosen(asked.tool_choice), not parallel if isinstance(parallel, bool) else None)
+    choice = tool_choice(
+        _chosen(asked.tool_choice), not parallel if isinstance(parallel, bool) else None, has_tools=bool(asked.tools)
+    )
     system = [_joined(asked.system), *(_system(message) for message in asked.messages if message.role == "system")]
     config = asked.output_config
     ignored = [*given_names(asked, _IGNORED), *unknown_names(body, MessagesBody)]
@@ -145,7 +147,7 @@ def read_messages(body: bytes, wait_s: float) -> AnswerRequest:
         tools=tuple(_tools(asked.tools or (), wait_s, ignored)) if choice.allowed else (),
         sampling=sampling_of(
             max_tokens=asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
-            stop=tuple(asked.stop_sequences or ()) or None, **(choice.params if asked.tools else {}),
+            stop=tuple(asked.stop_sequences or ()) or None, **choice.params,
         ),
         schema=object_schema(config.format.schema, "output_config.format") if config and config.format else None,
         stream=bool(asked.stream),

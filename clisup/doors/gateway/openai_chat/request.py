@@ -143,7 +143,7 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ChatBody, body)
     _check(asked)
-    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls)
+    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls, has_tools=bool(asked.tools))
     told = [_joined(message.content) for message in asked.messages if isinstance(message, _System | _Developer)]
     messages, system = prompted(_messages(asked.messages), "\n\n".join(text for text in told if text.strip()) or None)
     return AnswerRequest(
@@ -154,7 +154,7 @@ def read_chat(body: bytes, wait_s: float) -> AnswerRequest:
         sampling=sampling_of(
             max_tokens=asked.max_completion_tokens or asked.max_tokens, temperature=asked.temperature, top_p=asked.top_p,
             stop=tuple(asked.stop) if isinstance(asked.stop, list) else asked.stop, seed=asked.seed,
-            **(choice.params if asked.tools else {}),
+            **choice.params,
         ),
         schema=_schema(asked.response_format),
         stream=bool(asked.stream),

@@ -118,7 +118,7 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
     """Read a body. Tools wait `wait_s` for their results. Raises `GatewayError`."""
     asked = decode(ResponsesBody, body)
     _check(asked)
-    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls)
+    choice = tool_choice(asked.tool_choice, asked.parallel_tool_calls, has_tools=bool(asked.tools))
     if asked.previous_response_id and not asked.input:
         raise refused("there is no input", "input")
     items = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
@@ -138,7 +138,7 @@ def read_responses(body: bytes, wait_s: float) -> AnswerRequest:
             max_tokens=asked.max_output_tokens,
             temperature=asked.temperature,
             top_p=asked.top_p,
-            **(choice.params if asked.tools else {}),
+            **choice.params,
         ),
         schema=_schema(asked.text.format if asked.text else None),
         stream=bool(asked.stream),
