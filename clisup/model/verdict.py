@@ -90,10 +90,10 @@ def sum_of(words: Sequence[Terminal]) -> Terminal:
 def behind(earlier: Terminal, later: Terminal) -> Terminal:
     """Return a terminal frame as it counts behind another one, without a request to the model between them.
 
-    An error there is none of the answer: claude has told a success, and then an error of a task's notification (claude-code
-    #16768).
+    An error there is none of the answer: claude has told a success, and then an error with 0 turns (claude-code #16768). A follow-up
+    of the CLI is a request to the model, also where its API refuses it.
     """
-    if earlier.is_error or not later.is_error:
+    if earlier.is_error or not later.is_error or later.follow_up:
         return later
     told = replace(later, is_error=False, error=None, interrupted=False, text=earlier.text)
     return replace(told, stop_reason=earlier.stop_reason, structured=earlier.structured)

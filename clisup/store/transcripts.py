@@ -33,8 +33,6 @@ __all__ = [
 READ_LIMIT = 8 * 1024 * 1024
 """Limit of bytes read of one run's appended part: the prompt is at the beginning of that part."""
 
-_FILE_CLOCK_S = 2.0
-
 
 class Mark(NamedTuple):
     """Marks of a transcript: equal marks mean an unchanged file."""
@@ -73,8 +71,7 @@ def tail_since(pattern: str | None, moment: str, limit: int) -> bytes:
     path = find_transcript(pattern)
     try:
         found = os.stat(path) if path is not None else None
-        # The kernel's clock of files is some milliseconds behind, and that of FAT two seconds. The messages have times of their own.
-        if path is None or found is None or found.st_mtime < datetime.fromisoformat(moment).timestamp() - _FILE_CLOCK_S:
+        if path is None or found is None or found.st_mtime < datetime.fromisoformat(moment).timestamp():
             return b""
         with open(open_regular(path, follow=True), "rb") as file:
             file.seek(max(0, found.st_size - limit))

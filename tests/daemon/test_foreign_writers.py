@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Harness
+from harness import Harness, until
 from session_probe import SessionProbe
 
 from clisup.errors import ClisupError
@@ -95,6 +96,8 @@ def test_a_live_process_whose_transcript_somebody_else_wrote_on_is_replaced_by_o
     daemon = serve(live={"idle_s": 4} if ends == "by its idle end" else {})
     session = daemon.new(mode="live")
     session.ask("one")
+    told = transcript(session).stat().st_mtime
+    until(lambda: time.time() > told + 0.05)  # the kernel's clock of files is some milliseconds behind
     write_as_a_terminal(transcript(session), "two")
     if ends == "by its idle end":
         session.await_event("process_exited")

@@ -85,7 +85,6 @@ class CodexKept(Struct, frozen=True):
     """Facts that a live process has told before: its thread, the ids of the turns that ended, and the names of calls without a result."""
 
     thread: str | None = None
-    model: str | None = None
     ended: tuple[str, ...] = ()
     calls: dict[str, str] = field(default_factory=dict)
 
@@ -183,7 +182,6 @@ class CodexDecoder(CodexTurn):
         thread = request.native_session_id if request.later else earlier.thread
         tokens = Tokens.of(carried.usage, resumed=request.resume or request.later)
         self.restore(CodexState(thread=thread, tokens=tokens, earlier=earlier))
-        self.state.messages.model = earlier.model
 
     def restore(self, state: Any) -> None:
         """Go on from this state."""
@@ -195,8 +193,8 @@ class CodexDecoder(CodexTurn):
         """Ends and open calls of the turns until now."""
         calls = {call: name for call, name in self.state.calls.names.items() if call not in self.state.calls.answered}
         opened = {**self.state.earlier.calls, **calls}
-        ended, model = self.state.earlier.ended, self.state.messages.model
-        return CodexKept(self.state.thread, model, ended, dict([*opened.items()][-_OPEN_CALLS:]))
+        calls_left = dict([*opened.items()][-_OPEN_CALLS:])
+        return CodexKept(self.state.thread, self.state.earlier.ended, calls_left)
 
     @property
     def open_work(self) -> OpenWork:

@@ -70,9 +70,7 @@ class ChatCalls:
         """Return the events of what was not told yet."""
         events: list[Event] = []
         for call in self._calls:
-            if call.arguments.strip() == _EMPTY:
-                call.arguments = ""
-            events += self._tell(call)
+            events += self._tell(call, whole=True)
         return events
 
     def _call_of(self, piece: Mapping[str, Any], name: str) -> _Call:
@@ -84,13 +82,13 @@ class ChatCalls:
         self._calls.append(call)
         return call
 
-    def _tell(self, call: _Call) -> list[Event]:
+    def _tell(self, call: _Call, *, whole: bool = False) -> list[Event]:
         events: list[Event] = []
         if not call.begun:
             call.begun = True
             call.id = self._own_id(call)
             events = self._answer.tool(call.key, call.id, call.name)
-        if call.arguments.strip() == _EMPTY:
+        if call.arguments.strip() == _EMPTY and not whole:
             return events
         told, call.sent = call.arguments[call.sent :], len(call.arguments)
         return [*events, *self._answer.arguments(call.key, told)]
