@@ -21,11 +21,11 @@ tell(type="thread.started", thread_id="t")
 tell(type="error", message="git failed: not a valid object name")
 time.sleep(60)
 """
-RESTS = """
-turn = 0
+THREAD = """
 thread = "01a223a0-52b2-7331-9b54-035383b83c91"
 def note(method, **params): tell(method=method, params={"threadId": thread, **params})
-def end(): note("turn/completed", turn={"id": f"turn{turn}", "status": "completed"})
+"""
+UNTIL_TURN = """
 for line in sys.stdin:
     frame = json.loads(line)
     if frame.get("method") == "initialize":
@@ -33,6 +33,15 @@ for line in sys.stdin:
     elif frame.get("method") == "thread/start":
         tell(id=frame["id"], result={"thread": {"id": thread}, "sandbox": {"type": "readOnly"}})
     elif frame.get("method") == "turn/start":
+"""
+RESTS = (
+    THREAD
+    + """
+turn = 0
+def end(): note("turn/completed", turn={"id": f"turn{turn}", "status": "completed"})
+"""
+    + UNTIL_TURN
+    + """\
         if turn:
             end()  # late, and for another turn
         turn += 1
@@ -41,29 +50,27 @@ for line in sys.stdin:
         note("item/completed", turnId=f"turn{turn}", item=item)
         note("thread/status/changed", status={"type": "idle"})
 """
+)
 
 
-GOES_ON = """
-thread = "01a223a0-52b2-7331-9b54-035383b83c91"
-def note(method, **params): tell(method=method, params={"threadId": thread, **params})
+GOES_ON = (
+    THREAD
+    + """
 def work(turn, words, tokens):
     note("turn/started", turn={"id": turn})
     note("item/completed", turnId=turn, item={"type": "agentMessage", "id": turn, "text": words})
     count = {"totalTokens": tokens, "inputTokens": tokens - 10, "outputTokens": 10}
     note("thread/tokenUsage/updated", turnId=turn, tokenUsage={"total": count, "last": count})
     note("turn/completed", turn={"id": turn, "status": "completed"})
-for line in sys.stdin:
-    frame = json.loads(line)
-    if frame.get("method") == "initialize":
-        tell(id=frame["id"], result={})
-    elif frame.get("method") == "thread/start":
-        tell(id=frame["id"], result={"thread": {"id": thread}, "sandbox": {"type": "readOnly"}})
-    elif frame.get("method") == "turn/start":
+"""
+    + UNTIL_TURN
+    + """\
         tell(id=frame["id"], result={"turn": {"id": "asked"}})
         work("asked", "Asked.", 100)
         time.sleep(0.5)
         work("own", "I go on.", 250)
 """
+)
 
 
 @pytest.mark.fault(102)

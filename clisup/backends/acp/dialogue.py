@@ -265,7 +265,7 @@ class AcpDecoder(Decoder):
             raise MalformedError("neither result nor error")
         if "error" in frame and frame["error"] is not None:
             if self.state.asked == QUIET:
-                return self._next() if self.state.end is None else self._end_if_quiet()
+                return self._set({})
             return self._end(self._refused(get_dict(frame, "error"), self.state.asked))
         return _THEN.get(self.state.asked, AcpDecoder._set)(self, get_dict(frame, "result"))
 

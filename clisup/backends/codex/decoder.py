@@ -41,14 +41,7 @@ from clisup.backends.codex.protocol import (
 from clisup.backends.frames import Frame, MalformedError, get_dict, get_str, get_strs, status
 from clisup.backends.lines import NOTHING, FrameDecoder
 from clisup.backends.long_texts import codex_passes_on
-from clisup.model.events import (
-    BackendStatus,
-    EventBase,
-    PermissionDenied,
-    SessionInit,
-    TurnError,
-    UsageReport,
-)
+from clisup.model.events import BackendStatus, EventBase, PermissionDenied, SessionInit, TurnError, UsageReport
 from clisup.model.lines.framing import Line
 from clisup.model.prompts.options import object_in
 from clisup.model.usage import Usage
